@@ -132,6 +132,17 @@ def different_numbers_of_examples(x: Tensor, n: int, w: Tensor) -> Tensor:
     return z.sum() if n == 0 else (x * w).sum()
 
 
+@program
+def wider_than_what_each_has(x: Tensor, n: int, w: Tensor) -> Tensor:
+    scaled = (x.sum() - 100).sqrt() * w
+    return scaled.sum() if n > 100 else (x * w).sum()
+
+
+@program
+def the_larger_one(x: Tensor, n: int, w: Tensor) -> Tensor:
+    return max(w[1], x.sqrt()[n % 3]) + min(w[0], x[0].log(), x[1]) + (x * w).sum()
+
+
 def by_backward(batch: Callable[..., Tensor], again: bool) -> tuple[Tensor, ...]:
     xs, w = XS.clone().requires_grad_(), W.clone().requires_grad_()
     total = batch(xs, NS, w).sum()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
@@ -112,33 +113,34 @@ def own_bounded(leaf: Any) -> Any:
 def broadcast(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Columns and differentiated tensors that all threads share, all of one dtype.
 
-    They are of one event shape, or ``fn`` is pointwise and a column has that of the result.
+    They are of one event shape, or ``fn`` is pointwise and they broadcast to one.
     """
     columns = [arg.data for arg in args if type(arg) is Batched]
     shared = [arg for arg in args if isinstance(arg, Tensor)]
     if not columns or not any(map(is_differentiated, shared)):
         return None
-    whole = max(columns, key=Tensor.dim)
-    if {tensor.dtype for tensor in (*columns, *shared)} != {whole.dtype}:
+    if len({tensor.dtype for tensor in (*columns, *shared)}) != 1:
         return None
-    event = whole.shape[1:]
     parts = [data.shape[1:] for data in columns] + [tensor.shape for tensor in shared]
-    alike = len(args) == 2 and all(part == event for part in parts)
-    if not alike and not (fn in POINTWISE and all(fits(part, event) for part in parts)):
-        return None
+    event = parts[0]
+    if len(args) != 2 or any(part != event for part in parts):
+        if fn not in POINTWISE or not are_met(parts):
+            return None
+        event = torch.broadcast_shapes(*parts)  # type: ignore[no-untyped-call]
+    whole = (len(columns[0]), *event)
 
     def own(arg: Any) -> Any:
         if isinstance(arg, Tensor) and is_differentiated(arg):
-            return Batched(guarded(arg, 0, tuple(whole.shape)).expand_as(whole))
+            return Batched(guarded(arg, 0, whole).expand(whole))
         return own_guarded(arg)
 
     return tuple(map(own, args))
 
 
-def fits(part: Sequence[int], event: Sequence[int]) -> bool:
-    """Whether the one broadcasts to the other."""
-    sizes = zip(reversed(part), reversed(event), strict=False)
-    return len(part) <= len(event) and all(size in (1, whole) for size, whole in sizes)
+def are_met(shapes: Sequence[Sequence[int]]) -> bool:
+    """Whether they broadcast to one."""
+    aligned = zip_longest(*map(reversed, shapes), fillvalue=1)
+    return all(len({1, *sizes}) <= 2 for sizes in aligned)
 
 
 def is_smooth(tensor: Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import arithmetic
-from autobatch.batching.containers import iterators, ordering, sums
+from autobatch.batching.containers import iterators, ordering, picking, sums
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.kinds import (
     event_of,
@@ -26,6 +26,7 @@ from autobatch.batching.tensors import torch_ops
 from autobatch.batching.tensors.aliases import tie
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.truths import asks_user, says_itself, truth
+from autobatch.presence.moves import is_differentiated
 from autobatch.values.cells import (
     Cell,
     Column,
@@ -151,9 +152,22 @@ def chosen(context: Context, beats: str, part: Cell, best: Cell) -> Cell:
     if part is best:
         return best
     flag = binary(context, beats, part, best)
-    result = torch_ops.apply(context, torch.where, [flag, part, best], {}, False)
+    which = read(flag)
+    columns = [column_of(context, cell) for cell in (best, part)]
+    if type(which) is Column and torch.is_grad_enabled() and any(map(is_differentiated, columns)):
+        if context.forecasts is not None:
+            raise Untraceable("the one that is not chosen has no gradient")
+        result = Cell(Column(picking.picked(columns, which.data.long())))
+    else:
+        result = torch_ops.apply(context, torch.where, [flag, part, best], {}, False)
     tie(context, result.value, [part, best])
     return result
+
+
+def column_of(context: Context, cell: Cell) -> Tensor:
+    """A 0-d tensor of each thread's, ``[k]``."""
+    value = read(cell)
+    return value.data if type(value) is Column else value.obj.expand(context.k)  # type: ignore[union-attr]
 
 
 def _quantifier(stop: bool) -> Handler:
