@@ -445,12 +445,6 @@ def test_tensors_without_data_are_not_read(program: Path, tmp_path: Path, failin
     assert "n is a meta tensor" in failing("run", f"{program}:collatz", "--input", path)
 
 
-def test_tensors_without_rows_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:
-    path = tmp_path / "data.pt"
-    torch.save({"n": torch.ones(3, 2).to_sparse()}, path)
-    assert "n is a torch.sparse_coo tensor" in failing("run", f"{program}:collatz", "--input", path)
-
-
 def test_a_pickle_is_told_in_one_line(program: Path, tmp_path: Path) -> None:
     """Also where torch warns of it, which a test sees by another process only."""
     path = tmp_path / "data.pt"
@@ -520,6 +514,14 @@ def test_results_that_do_not_stack(
     capsys.readouterr()
     line = failing("run", f"{program}:upto", "--input", data, "--output", whole)
     assert "result out is nested, which npz cannot" in line and not whole.exists()
+
+
+def test_sparse_results_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, data = tmp_path / "sums.py", tmp_path / "data.pt"
+    program.write_text("def total(x):\n    return (x * 2).sum()\n")
+    torch.save({"x": torch.ones(3, 2).to_sparse()}, data)
+    assert run("run", f"{program}:total", "--input", data) == 0
+    assert capsys.readouterr().out.startswith("out: float32 [3]")
 
 
 def test_two_results_of_one_name_are_refused(

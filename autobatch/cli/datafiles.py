@@ -157,9 +157,6 @@ def _read_torch(path: Path) -> Iterator[tuple[str, Any]]:
             raise ValueError(f"{name} is of type {type(value).__name__}, not a tensor")
         if value.is_meta:
             raise ValueError(f"{name} is a meta tensor, which holds no data")
-        if value.layout is not torch.strided or value.is_quantized:
-            kind = "quantized" if value.is_quantized else str(value.layout)
-            raise ValueError(f"{name} is a {kind} tensor, which has no rows; save it dense")
         yield name, value if value.dim() else value.item()
 
 

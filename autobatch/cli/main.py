@@ -251,7 +251,7 @@ def _summary(value: Any, shown: int = 6) -> str:
         return f"list of {len(value)}: {head}{', …' if len(value) > shown else ''}"
     kind = str(value.dtype).removeprefix("torch.")
     shape = f"{kind} {list(value.shape)}"
-    if value.dim() != 1:
+    if value.dim() != 1 or value.layout is not torch.strided:
         return shape
     numbers = value[:shown].tolist()
     head = ", ".join(f"{n:.6g}" if isinstance(n, float) else str(n) for n in numbers)
