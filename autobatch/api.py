@@ -160,7 +160,8 @@ def function(func: Any = None, /, **options: Any) -> Any:
     """Decorate a per-example function: ``f(x)`` stays plain Python, ``f.batch(xs)`` runs a batch.
 
     Args:
-        func: a Python function or method with source, written for one example.
+        func: a Python function or method with source, written for one example. One that is
+            decorated keeps its options, but for those that are said here.
         **options: see ``Options``.
     """
     settings = Options().updated(options)
@@ -171,7 +172,7 @@ def function(func: Any = None, /, **options: Any) -> Any:
             raise TypeError(f"autobatch.function decorates functions; it got a classmethod: {told}")
         if not callable(func):
             raise TypeError(f"autobatch.function decorates functions; it got {func!r}")
-        return Function(func, settings)
+        return func.with_options(**options) if type(func) is Function else Function(func, settings)
 
     return decorated if func is None else decorated(func)
 

@@ -209,7 +209,7 @@ class Options:
     def said(self) -> dict[str, Any]:
         """Those that are not the defaults, by name."""
         found = {name: getattr(self, name) for name in NAMES}
-        return {name: value for name, value in found.items() if value is not DEFAULTS[name]}
+        return {name: value for name, value in found.items() if not is_default(name, value)}
 
     @property
     def lets_run_plainly(self) -> bool:
@@ -329,6 +329,12 @@ class Options:
 
 NAMES = tuple(field.name for field in fields(Options))
 DEFAULTS = {field.name: field.default for field in fields(Options)}
+
+
+def is_default(name: str, value: Any) -> bool:
+    """By value, since copies and pickles make other objects; what is unsaid is of its own type."""
+    default = DEFAULTS[name]
+    return type(value) is type(default) and bool(value == default)
 
 
 def own_options(func: Any) -> dict[str, Any]:

@@ -183,7 +183,9 @@ def _row(value: Any, dims: Any, index: int, scalars: str) -> Any:
             return _private(part.items[index])
         if isinstance(part, autobatch.ragged):
             return part.tensors[index].clone()
-        row = torch.as_tensor(part).select(dim, index).clone(memory_format=torch.contiguous_format)
+        row = torch.as_tensor(part).select(dim, index)
+        dense = row.layout is torch.strided
+        row = row.clone(memory_format=torch.contiguous_format) if dense else row.clone()
         return row.item() if scalars == "python" and row.dim() == 0 else row
 
     return _walk(value, dims, leaf)

@@ -445,6 +445,85 @@ def test_tensors_without_data_are_not_read(program: Path, tmp_path: Path, failin
     assert "n is a meta tensor" in failing("run", f"{program}:collatz", "--input", path)
 
 
+def test_a_pickle_is_told_in_one_line(program: Path, tmp_path: Path) -> None:
+    """Also where torch warns of it, which a test sees by another process only."""
+    path = tmp_path / "data.pt"
+    path.write_bytes(pickle.dumps({"n": 1}, protocol=4))
+    command = [sys.executable, "-m", "autobatch", "run", f"{program}:collatz", "--input", str(path)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 2 and found.stdout == ""
+    assert found.stderr.startswith("autobatch: ") and found.stderr.count("\n") == 1
+
+
+def test_what_is_mapped_already_is_no_target(
+    numbers: Path, tmp_path: Path, failing: Failing
+) -> None:
+    program = tmp_path / "mapped.py"
+    program.write_text("import autobatch\nf = autobatch.vmap(lambda n: n)\n")
+    assert "f is mapped already" in failing("run", f"{program}:f", "--input", numbers)
+
+
+DECORATED = """
+import autobatch
+
+@autobatch.function(in_dims=(1, None))
+def dotted(x, w, scale=2):
+    return (x * w).sum() * scale
+
+@autobatch.function(on_error="isolate")
+def inverse(n):
+    return 1 / n.item()
+
+@autobatch.function(ragged_out="nested")
+def upto(n):
+    return n.new_ones(int(n))
+"""
+
+
+def test_the_options_of_a_decorated_function_hold(
+    tmp_path: Path, failing: Failing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, data, out = tmp_path / "made.py", tmp_path / "data.npz", tmp_path / "out.jsonl"
+    program.write_text(DECORATED)
+    x, w = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0, 0.5])
+    np.savez(data, w=w, x=x)
+    for command in ("run", "explain"):
+        assert run(command, f"{program}:dotted", "--input", data) == 0
+    assert run("run", f"{program}:dotted", "--input", data, "--output", out) == 0
+    found = [json.loads(line)["out"] for line in out.read_text().splitlines()]
+    assert found == (2 * (w @ x)).tolist()
+    capsys.readouterr()
+    np.savez(data, w=w, x=np.arange(3.0))
+    line = failing("run", f"{program}:dotted", "--input", data)
+    assert "in_dims has dimension 1" in line
+    np.savez(data, w=w, x=x, scale=np.ones(2))
+    assert "in_dims has 2 entries" in failing("run", f"{program}:dotted", "--input", data)
+
+
+def test_results_that_do_not_stack(
+    tmp_path: Path, failing: Failing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, data, out = tmp_path / "made.py", tmp_path / "data.npz", tmp_path / "out.jsonl"
+    program.write_text(DECORATED)
+    np.savez(data, n=np.array([2, 0, 1]))
+    assert run("run", f"{program}:inverse", "--input", data) == 0
+    assert "out: list of 3: Result(value=0.5, exception=None), Result(" in capsys.readouterr().out
+    assert run("run", f"{program}:upto", "--input", data, "--output", out) == 0
+    assert [json.loads(line)["out"] for line in out.read_text().splitlines()] == [[1, 1], [], [1]]
+    whole = tmp_path / "out.npz"
+    capsys.readouterr()
+    line = failing("run", f"{program}:upto", "--input", data, "--output", whole)
+    assert "result out is nested, which npz cannot" in line and not whole.exists()
+
+
+def test_sparse_results_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, data = tmp_path / "sums.py", tmp_path / "data.pt"
+    program.write_text("def total(x):\n    return (x * 2).sum()\n")
+    torch.save({"x": torch.ones(3, 2).to_sparse()}, data)
+    assert run("run", f"{program}:total", "--input", data) == 0
+    assert capsys.readouterr().out.startswith("out: float32 [3]")
+
+
 def test_two_results_of_one_name_are_refused(
     numbers: Path, tmp_path: Path, failing: Failing
 ) -> None:

@@ -158,6 +158,55 @@ def test_what_is_wrong_with_an_executor_is_told(executor: Wrong, message: str, e
     assert caught.value.diagnostic.span is not None
 
 
+@dataclass(eq=False)
+class Buffered:
+    """Writes its results over those of its last call for as many rows."""
+
+    buffers: dict[Any, Tensor] = field(default_factory=dict)
+
+    def compile(self, stretch: Callable[..., Sequence[Tensor]], inputs: Sequence[Any]) -> Any:
+        def kept(k: int, *values: Any) -> Sequence[Tensor]:
+            outs = stretch(k, *values)
+            of = [self.buffers.setdefault((stretch, i, o.shape), o) for i, o in enumerate(outs)]
+            return [buffer.copy_(out) for buffer, out in zip(of, outs, strict=True)]
+
+        return kept
+
+
+@dataclass(eq=False)
+class Spoiling:
+    """Writes to what it gets."""
+
+    def compile(self, stretch: Callable[..., Sequence[Tensor]], inputs: Sequence[Any]) -> Any:
+        def spoiling(k: int, *values: Any) -> Sequence[Tensor]:
+            outs = stretch(k, *values)
+            for each in values:
+                if isinstance(each, Tensor) and each.is_floating_point():
+                    each.zero_()
+            return outs
+
+        return spoiling
+
+
+def two_before(x: Tensor, n: Tensor) -> Any:
+    before, i = x, 0
+    while i < n:
+        x, before = x * 0.5 + before, x
+        i += 1
+    return x, before
+
+
+@pytest.mark.parametrize("rounds", [[5, 5, 5, 5], [2, 5, 3, 5]])
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("made", [Buffered, Spoiling])
+def test_an_executor_that_writes_is_told(made: Any, engine: str, rounds: list[int]) -> None:
+    mapped = autobatch.vmap(two_before, executor=made(), engine=engine, trace_after=0)
+    with pytest.raises(autobatch.ExecutorError, match=r"writes to (its inputs|the results that)"):
+        mapped(torch.arange(1.0, 9).reshape(4, 2), torch.tensor(rounds))
+    with pytest.raises(autobatch.ExecutorError):
+        mapped(torch.arange(1.0, 9).reshape(4, 2), torch.tensor(rounds))
+
+
 def test_an_executor_may_refuse_a_stretch() -> None:
     class Refusing:
         def compile(self, stretch: Any, inputs: Any) -> Any:

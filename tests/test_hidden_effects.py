@@ -168,6 +168,39 @@ def test_each_thread_once(body: str) -> None:
             assert outcome(lambda: autobatch.vmap(func, **configuration)(xs)) == expected  # noqa: B023
 
 
+class Asked:
+    """Each attribute that is read leaves a trace, whatever it is."""
+
+    def __init__(self):
+        self.by = 2.0
+
+    def __getattribute__(self, name):
+        if not name.startswith("__"):
+            shown(name)
+        return super().__getattribute__(name)
+
+    @property
+    def half(self):
+        return 0.5
+
+    def times(self, x):
+        while x < 5:
+            x = x * self.by
+        return x
+
+
+@pytest.mark.parametrize(
+    "body", ["c.by * x", "c.half * x", "c.times(x)", "getattr(c, 'by') * x", "hasattr(c, 'no') * x"]
+)
+def test_each_attribute_that_a_class_is_asked_for(body: str) -> None:
+    func, xs = made(body, {"c": Asked()}), torch.tensor([1.0, 2.0, 3.0])
+    expected = outcome(lambda: list(map(func, xs)))
+    for configuration in CONFIGURATIONS:
+        for _ in range(2):
+            found = outcome(lambda: autobatch.vmap(func, **configuration)(xs))  # noqa: B023
+            assert (found[0], sorted(found[1])) == (expected[0], sorted(expected[1]))
+
+
 @pytest.mark.parametrize("body", REFUSED)
 def test_writes_that_lowering_sees_are_refused(body: str) -> None:
     for configuration in CONFIGURATIONS:

@@ -139,6 +139,21 @@ def test_functions_are_pickled_and_copied_as_pythons_are():
     assert python.batch([3]).dtype is torch.float64
 
 
+def test_what_a_copy_has_said_is_what_the_function_has():
+    for options in ({"chunk_size": 2}, {"randomness": "error"}, {"save": autobatch.Offload(2**30)}):
+        of = halved.with_options(**options)
+        for same in (pickle.loads(pickle.dumps(of)), copy.copy(of), copy.deepcopy(of)):
+            assert same.options == of.options and same.options.said == options
+            assert type(same.options.randomness) is type(of.options.randomness)
+
+
+def test_what_is_decorated_twice_keeps_what_it_does_not_say():
+    assert autobatch.function(quotient).options == quotient.options
+    twice = autobatch.function(scalars="tensor", in_dims=0)(quotient)
+    assert twice.options == quotient.with_options(scalars="tensor", in_dims=0).options
+    assert not twice.batch(torch.arange(3))[1].any()
+
+
 @autobatch.function(scalars="python", chunk_size=2, in_dims=1)
 def quotient(n):
     return n // 2, isinstance(n, int)

@@ -414,3 +414,16 @@ def by_partials(x):
 
 def test_partials_of_methods():
     assert_matches_loop(by_partials, (torch.arange(3.0),))
+
+
+def powers(x, n):
+    y = x.to_dense()
+    while n > 0:
+        y = torch.sparse.mm(x, y)
+        n = n - 1
+    return y
+
+
+def test_rows_of_sparse_tensors():
+    xs = torch.stack([torch.eye(2) * n for n in range(4)]).to_sparse()
+    assert_matches_loop(powers, (xs, torch.tensor([2, 0, 3, 1])))

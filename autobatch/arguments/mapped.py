@@ -115,6 +115,8 @@ def row_of(item: Tensor, scalars: str) -> Any:
     """One thread's row: a private, contiguous copy, or a number if ``scalars`` says so."""
     if scalars == "python" and not item.shape:
         return firsthand.item(item)
+    if item.layout is not torch.strided:  # a sparse one lies in no order
+        return firsthand.clone(item)
     return firsthand.clone(item, memory_format=torch.contiguous_format)
 
 

@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 import tempfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -145,7 +146,8 @@ def _argument(array: Any) -> Any:
 
 def _read_torch(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of what the file is that it cannot be
+            values = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError("not a file of tensors (loaded weights-only), or truncated") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
@@ -230,6 +232,8 @@ def _write_npz(file: IO[bytes], results: Mapping[str, Any]) -> None:
 
 def _array(name: str, value: Any) -> Any:
     if isinstance(value, Tensor):
+        if value.is_nested:
+            raise ValueError(f"result {name} is nested, which npz cannot; try .jsonl or .pt")
         value = value.detach().cpu().resolve_conj().resolve_neg()
         return (value.float() if value.dtype is torch.bfloat16 else value).numpy()
     if all(isinstance(part, str) for part in value):
@@ -246,13 +250,18 @@ def _write_torch(file: IO[bytes], results: Mapping[str, Any]) -> None:
 
 
 def _write_json_lines(file: IO[bytes], results: Mapping[str, Any]) -> None:
-    columns = [
-        value.detach().cpu().tolist() if isinstance(value, Tensor) else value
-        for value in results.values()
-    ]
+    columns = [_listed(value) for value in results.values()]
     for row in zip(*columns, strict=True):
         line = json.dumps(dict(zip(results, row, strict=True)), ensure_ascii=False)
         file.write(line.encode() + b"\n")
+
+
+def _listed(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if value.is_nested:
+        return [part.detach().cpu().tolist() for part in value.unbind()]
+    return value.detach().cpu().tolist()
 
 
 READERS: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {

@@ -27,18 +27,19 @@ import torch
 from torch import Tensor
 
 import autobatch
-from autobatch.api import function, lower
+from autobatch.api import batch_of, call, function, lower
 from autobatch.arguments.mapped import objects
 from autobatch.cli.datafiles import DataFileError, check_writable, read_arguments, write_results
 from autobatch.cli.optimising import optimised
-from autobatch.cli.target import CommandError, Target, check_names, find_target
-from autobatch.errors import AutobatchError, EmptyBatchError
+from autobatch.cli.target import CommandError, Target, by_place, check_names, find_target
+from autobatch.errors import AutobatchError, EmptyBatchError, OptionError
 from autobatch.ir.reference import reference
 from autobatch.options import CHOICES
 from autobatch.passes import PASSES
 from autobatch.passes.calls_by_name import CALL_PASSES
 from autobatch.ragged import ragged
 from autobatch.results.own_lists import parts_of, way_to
+from autobatch.results.stacking import Result
 from autobatch.structure import form_of
 
 
@@ -139,17 +140,22 @@ def _device(text: str) -> torch.device:
 def _run(options: argparse.Namespace) -> None:
     if options.output:
         check_writable(options.output)
-    target, arguments = _load(options)
+    called, args, kwargs = _load(options)
+    wrapped = called.__autobatch_function__
+    try:
+        batch = batch_of(wrapped, args, kwargs, called.options)
+    except OptionError as error:  # of the ``in_dims`` that the function is decorated with
+        raise CommandError(str(error)) from error
     start = time.perf_counter()
-    result = _configured(target, options).batch(**arguments)
+    result = call(wrapped, batch, called.options)
     seconds = time.perf_counter() - start  # a second run to measure might do what it does twice
-    results = _by_name(_named(result, "out", _batch_size(arguments)))
+    results = _by_name(_named(result, "out", batch.size))
     if options.output:
         write_results(options.output, results)
     for name, value in results.items():
         print(f"{name}: {_summary(value)}")
     took = f"{seconds:.3f} s, with what a first call does once (passes, recordings)"
-    print(f"{_batch_size(arguments):,} examples in {took}", file=sys.stderr)
+    print(f"{batch.size:,} examples in {took}", file=sys.stderr)
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -163,20 +169,23 @@ def _opt(options: argparse.Namespace) -> None:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    target, arguments = _load(options)
-    autobatch.explain(_configured(target, options), **arguments)
+    called, args, kwargs = _load(options)
+    autobatch.explain(called, *args, **kwargs)
 
 
-def _load(options: argparse.Namespace) -> tuple[Target, dict[str, Any]]:
+def _load(options: argparse.Namespace) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The function, lowered before the input is read, and its arguments on their device."""
     target = find_target(options.target)
     lower(target)
+    called = _configured(target, options)
     arguments = read_arguments(options.input, exact=options.scalars == "python")
     check_names(target, arguments, options.input)
-    _batch_size(arguments)
     if options.device is not None:
         arguments = {name: moved(value, options.device) for name, value in arguments.items()}
-    return target, arguments
+    if called.options.in_dims is not None:  # which has an entry for each positional argument
+        return called, *by_place(target, arguments)
+    check_sizes(arguments)
+    return called, (), arguments
 
 
 def moved(value: Any, device: torch.device) -> Any:
@@ -195,7 +204,7 @@ def _configured(target: Target, options: argparse.Namespace) -> Any:
 # The batch and its results by name.
 
 
-def _batch_size(arguments: Mapping[str, Any]) -> int:
+def check_sizes(arguments: Mapping[str, Any]) -> None:
     sizes = {
         name: len(value)
         for name, value in arguments.items()
@@ -206,7 +215,6 @@ def _batch_size(arguments: Mapping[str, Any]) -> int:
     if len(set(sizes.values())) > 1:
         rows = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise CommandError(f"the arrays' numbers of rows disagree: {rows}")
-    return next(iter(sizes.values()))
 
 
 def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
@@ -231,6 +239,8 @@ def _by_name(named: Iterator[tuple[str, Any]]) -> dict[str, Any]:
 
 def _is_leaf(values: list[Any], size: int) -> bool:
     """Whether this is one object per thread rather than a structure of stacked results."""
+    if any(isinstance(value, Result) for value in values):
+        return True
     no_tensor = way_to(lambda leaf: isinstance(leaf, Tensor), values, parts_of) is None
     return len(values) == size and no_tensor
 
@@ -241,7 +251,7 @@ def _summary(value: Any, shown: int = 6) -> str:
         return f"list of {len(value)}: {head}{', …' if len(value) > shown else ''}"
     kind = str(value.dtype).removeprefix("torch.")
     shape = f"{kind} {list(value.shape)}"
-    if value.dim() != 1:
+    if value.dim() != 1 or value.layout is not torch.strided:
         return shape
     numbers = value[:shown].tolist()
     head = ", ".join(f"{n:.6g}" if isinstance(n, float) else str(n) for n in numbers)

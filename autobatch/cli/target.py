@@ -40,6 +40,8 @@ def find_target(text: str) -> Target:
         found = getattr(found, part)
     if not callable(found) or isinstance(found, type):
         raise CommandError(f"{path}: {name} is of type {type(found).__name__}, not a function")
+    if hasattr(found, "__autobatch_mapped__"):
+        raise CommandError(f"{path}: {name} is mapped already; name the function of one example")
     target: Target = found
     return target
 
@@ -98,6 +100,18 @@ def check_names(target: Target, arguments: Mapping[str, Any], path: Path) -> Non
         raise CommandError(
             f"{path}: no parameter for array {', '.join(surplus)}; the parameters are {own}"
         )
+
+
+def by_place(
+    target: Target, arguments: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments as far as there are, and those by name after one that has none."""
+    named, placed = dict(arguments), []
+    for parameter in _parameters(target):
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in named:
+            break
+        placed.append(named.pop(parameter.name))
+    return tuple(placed), named
 
 
 def _parameters(target: Target) -> list[inspect.Parameter]:

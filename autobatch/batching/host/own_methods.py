@@ -295,6 +295,9 @@ def getter(obj: Any, name: str) -> FunctionType | None:
     if isinstance(obj, type):
         has = any(name in base.__dict__ for base in (*obj.__mro__, *kind.__mro__))
         return None if has else own_function(getattr(kind, "__getattr__", None))
+    asked = own_function(kind.__getattribute__)
+    if asked is not None:
+        return asked
     for base in kind.__mro__:
         if name in base.__dict__:
             static = base.__dict__[name]
@@ -325,7 +328,7 @@ def refuse_finalizer(span: Span | None, kind: type) -> None:
 def is_lowered_property(obj: Any, name: str, function: FunctionType) -> bool:
     """Whether an attribute is a property whose function can be lowered."""
     static = inspect.getattr_static(type(obj), name, None)
-    return type(static) is property and is_plain_code(function.__code__)
+    return type(static) is property and static.fget is function and is_plain_code(function.__code__)
 
 
 def is_quiet_code(function: FunctionType) -> bool:

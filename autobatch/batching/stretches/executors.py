@@ -27,8 +27,10 @@ class Executor(Protocol):
     ``compile(stretch, inputs)`` gets the stretch, callable as ``stretch(k, *values)`` on rows
     (columns ``[k, *E]``, uniform tensors, uniform numbers) and returning a tuple of tensors, and
     an example of each value. It returns a callable of the same arguments and results, right for
-    every ``k``, or raises ``Untraceable``: the operations then run one by one. What fails
-    otherwise, or gives other results, is an ``ExecutorError``.
+    every ``k``, or raises ``Untraceable``: the operations then run one by one. That callable writes
+    to nothing that it gets or has given: other threads may still have what an earlier call gave,
+    so a buffer of its own is copied first. What fails otherwise, or gives other results, is an
+    ``ExecutorError``.
     """
 
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run: ...

@@ -75,23 +75,48 @@ class Guest:
 
 @dataclass(slots=True, eq=False, repr=False)
 class GuestRun:
-    """What a guest has made of a stretch; ``sizes`` are those that have been looked at."""
+    """What a guest has made of a stretch; ``sizes`` are those that have been looked at.
+
+    ``earlier`` is what it gave for the first number of rows and the latest one, until it gives
+    something else for as many: other threads may still have that, so it must not be written over.
+    """
 
     guest: Guest
     stretch: Any
     run: Run
     sizes: set[int] = field(default_factory=set)
+    earlier: dict[int, Sequence[Tensor]] | None = field(default_factory=dict)
 
     def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
+        looked_at = k not in self.sizes and (len(self.sizes) < SIZES or k > max(self.sizes))
+        given = tensors(values) if looked_at else []
+        held = [*given, *(self.earlier or {}).get(k, ())]
+        copies = [each.detach().clone() for each in held]
         try:
             outs = self.run(k, *values)
         except Exception as error:
             self.stretch(k, *values)
             raise self.fault(f"what it made of the stretch raised {told(error)}") from error
-        if k not in self.sizes and (len(self.sizes) < SIZES or k > max(self.sizes)):
+        for place, (each, copy) in enumerate(zip(held, copies, strict=True)):
+            if not same_values(each.detach(), copy):
+                what = "its inputs" if place < len(given) else "the results that it gave before"
+                raise self.fault(f"what it made of the stretch writes to {what}")
+        if looked_at:
             self.check(outs, k, values)
             self.sizes.add(k)
+        if self.earlier is not None and isinstance(outs, tuple | list):
+            self.keep(k, tensors(outs))
         return outs
+
+    def keep(self, k: int, outs: Sequence[Tensor]) -> None:
+        assert self.earlier is not None
+        before = self.earlier.get(k)
+        if before is None:
+            if len(self.earlier) == 2:
+                self.earlier.popitem()
+            self.earlier[k] = outs
+        elif any(map(difference, outs, before)):
+            self.earlier = None
 
     def fault(self, what: str) -> ExecutorError:
         return self.guest.fault(self.stretch, what)
@@ -123,6 +148,10 @@ def difference(given: Any, wanted: Tensor) -> str | None:
 def looks(tensor: Tensor) -> str:
     kind = str(tensor.dtype).removeprefix("torch.")
     return f"{kind} {list(tensor.shape)} on {tensor.device}"
+
+
+def tensors(values: Sequence[Any]) -> list[Tensor]:
+    return [each for each in values if isinstance(each, Tensor)]
 
 
 def is_ours(run: Any) -> bool:

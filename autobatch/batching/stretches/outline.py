@@ -112,7 +112,7 @@ class Outline:
             return False
         pure = op.name in HOST or (op.name in INPLACE and is_uniform_number(cells[0]))
         if op.name == "call":
-            pure = is_pure_call(read(cells[0]))
+            pure = is_pure_call(read(cells[0])) and not self.may_write(op)
         if not pure or self.touched & set(op.outs) or (self.writes and cells and not structural):
             return False
         if self.calls_write and any(map(may_be_written, cells)):
