@@ -76,7 +76,8 @@ def write_out(
         why = OWN_RULE
     else:
         try:
-            check_own_overlap(context, out, operands)
+            numbers = partial(refused_numbers, function, args, rest)
+            check_own_overlap(context, out, operands, numbers)
         except NoRule:
             why = OVERLAP
     if not why:
@@ -182,6 +183,7 @@ def refuse_resized(context: Context, result: Cell, out: Cell) -> None:
         return
     if is_recording():
         raise Untraceable("it gives a part of a tensor another size")
+    context.flush()  # torch's own errors come first
     raise resized(context, given, own)
 
 
