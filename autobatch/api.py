@@ -252,7 +252,8 @@ def stream(
         func: a Python function, method, ``nn.Module`` or callable, written for one example. The
             options of a decorated one hold, but for those that are said here.
         examples: any iterable, endless ones too. An example is a tuple of positional arguments, a
-            dict of arguments by name, else the single argument; a tensor ``[*E]`` or array comes
+            dict of arguments by name, else the single argument, as a named tuple is, which programs
+            take for a record (``tuple(example)`` for its fields); a tensor ``[*E]`` or array comes
             as a tensor, a Python number as a number, anything else as an object (a private copy
             where it is a list, dict or set). ``scalars="python"`` makes numbers of 0-d tensors.
         width: how many threads are in flight. New ones may wait until a tenth of it is free.
@@ -275,6 +276,8 @@ def stream(
             those before it are yielded first. What ``examples`` raises comes after the results
             of all that were admitted; limits (``max_steps``, which counts the block
             executions that an example takes part in), after those that are there.
+            ``KeyboardInterrupt`` and other errors that are no ``Exception`` end the stream at once,
+            whoever raises them: what has not been yielded is not. Nothing of it is kept.
     """
     if isinstance(func, Function):
         return func.stream(examples, width, order, shared=shared, device=device, **options)

@@ -71,6 +71,25 @@ def test_what_draws_raises(name, engine):
         assert autobatch.vmap(DRAWING[name], engine=engine, **options)(X).shape[0] == 4
 
 
+@pytest.mark.parametrize("transform", [autobatch.vmap, torch.vmap])
+def test_which_of_two_maps_refuses_a_draw(transform):
+    def drawn(y):
+        return y + torch.rand(())
+
+    twice = transform(transform(drawn, randomness="different"), randomness="different")
+    for function in (transform(drawn, randomness="different"), lambda x: transform(drawn)(x)):
+        batched = autobatch.vmap(function)
+        for _ in range(4):
+            with pytest.raises(RuntimeError, match="of a vmap within another, the outermost one's"):
+                batched(X)
+        results = autobatch.vmap(function, on_error="isolate")(X)
+        assert all("the outermost one's" in str(each.exception) for each in results)
+    with pytest.raises(RuntimeError, match=r"the outermost one's randomness says so\n"):
+        autobatch.vmap(twice)(X[None])
+    with pytest.raises(RuntimeError, match=r"that do not depend on how the batch runs\n"):
+        autobatch.vmap(drawn)(X)
+
+
 def host_draw(x):
     return x + torch.rand(3, generator=torch.Generator().manual_seed(0))
 

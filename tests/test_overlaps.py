@@ -303,6 +303,20 @@ def test_what_is_written_within_a_part_of_its_own(line):
         assert_matches_loop(write, [xs], configurations=CONFIGURATIONS[1:3])
 
 
+REFUSED_BEFORE_SHAPES = (
+    *("x[i] += x", "x[i].mul_(x)", "x[i][:1].copy_(x)", "x[i : i + 1] += x"),
+    *("x[0].addcmul_(2, x[i : i + 1])", "x[0].lerp_(2, x[i : i + 1])", "torch.add(x, 1, out=x[i])"),
+)
+
+
+@pytest.mark.parametrize("line", REFUSED_BEFORE_SHAPES)
+def test_an_overlap_is_seen_after_types_and_before_shapes(line):
+    write = program(line, ["i = int(x[2, 1]) % 2", line, "return x"], {"torch": torch})
+    xs = torch.stack([torch.arange(6.0).reshape(3, 2) + n for n in range(3)])
+    assert_matches_loop(write, [xs], configurations=CONFIGURATIONS[1:3])
+    assert_matches_loop(write, [xs[1:2]], configurations=CONFIGURATIONS[1:3])
+
+
 def into_expanded(x, k):
     """What is written to a part of a tensor that repeats its elements is in all of it."""
     y = x + 0

@@ -4,14 +4,17 @@ one buffer again and again, results that wait for one before them.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import autobatch
 from autobatch.vm.invariants import checking
@@ -218,3 +221,55 @@ def test_iterables_that_fill_one_list(way):
 
     found = dict(autobatch.stream(total, lists(), 4, **way))
     assert found == {n: 100 + n * (n + 1) // 2 for n in range(9)}
+
+
+# What an example is.
+
+
+@ENGINES
+def test_a_named_tuple_is_one_argument(engine):
+    """A program takes it for a record, as a data loader gives it; a plain tuple is arguments."""
+
+    def difference(pair, scale=1):
+        return pair.x * scale - pair.n
+
+    pairs = [Pair(torch.tensor(float(n)), n) for n in range(4)]
+    for examples in (pairs, [(pair, 1) for pair in pairs], [{"pair": pair} for pair in pairs]):
+        found = dict(autobatch.stream(difference, examples, engine=engine))
+        assert found == {n: difference(pair) for n, pair in enumerate(pairs)}
+    apart = dict(autobatch.stream(halved, map(tuple, pairs), engine=engine))
+    assert apart == {n: halved(*pair) for n, pair in enumerate(pairs)}
+
+
+# Interrupts.
+
+
+@ENGINES
+@pytest.mark.parametrize("order", ["completion", "input"])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_ends_a_stream_at_once(interrupt, order, engine):
+    """What has been yielded stays, in the order that was asked for; nothing is kept of the rest."""
+    alive: list[weakref.ref[Tensor]] = []
+
+    def interrupted():
+        for n in range(20):
+            if n == 11:
+                raise interrupt
+            x = torch.tensor(float(n))
+            alive.append(weakref.ref(x))
+            yield x, n
+
+    stream = autobatch.stream(halved, interrupted(), 4, order, engine=engine)
+    found = {}
+    with pytest.raises(interrupt):
+        for index, result in stream:
+            found[index] = result
+    assert found
+    assert found == {n: halved(torch.tensor(float(n)), n) for n in found}
+    assert order == "completion" or list(found) == list(range(len(found)))
+    assert next(stream, None) is None
+    del stream
+    gc.collect()
+    assert not any(each() is not None for each in alive)
+    again = autobatch.stream(halved, [(torch.tensor(1.0), 3)], engine=engine)
+    assert dict(again) == {0: halved(torch.tensor(1.0), 3)}

@@ -84,15 +84,44 @@ def test_out_has_no_gradients(name: str, way: Any) -> None:
         batched(xs)
 
 
+def max_into(x: Tensor, whole: Tensor) -> Any:
+    return torch.max(whole.reshape(1, 6), 0, out=(whole[:2], torch.zeros(6, dtype=torch.int64)))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_a_part_of_each_examples_own_length_takes_another_size(n: int) -> None:
+    def resized(x: Tensor) -> tuple[Tensor, Tensor]:
+        whole = torch.arange(6) + x[0]
+        part = whole[1 : 3 if x[0] > 0 else 4]
+        torch.cumsum(whole[:n], 0, out=part)
+        return whole, part
+
+    assert_matches_loop(resized, (XS,), configurations=WAYS)
+
+
+RESIZING: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "add": lambda x, whole: torch.add(x, 1, out=whole[:2]),
+    "add of doubles": lambda x, whole: torch.add(x.double(), 1, out=whole[:2]),
+    "sum of what it is a part of": lambda x, whole: torch.sum(whole[:1], 0, out=whole[1:]),
+    "max of what it is a part of": max_into,
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_part_of_a_tensor_keeps_its_size(way: Any) -> None:
+@pytest.mark.parametrize("name", RESIZING)
+def test_a_part_of_a_tensor_keeps_its_size(name: str, way: Any) -> None:
     def resized(x: Tensor) -> Tensor:
-        whole = torch.zeros(5)
-        torch.add(x, 1, out=whole[:2])
+        whole = torch.zeros(6) + x[0]
+        RESIZING[name](x, whole)
         return whole
 
-    with pytest.raises(UnsupportedError, match="another size to a part"):
-        autobatch.vmap(resized, **way)(XS)
+    for on_error in ("raise", "isolate"):
+        batched = autobatch.vmap(resized, on_error=on_error, **way)
+        for _ in range(4):
+            with pytest.raises(UnsupportedError, match="another size to a part"):
+                batched(XS)
 
 
 def context_of(operation: Callable[[Tensor], Any]) -> Callable[[Tensor], str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +57,21 @@ def test_once_for_each_place(run: Callable[[Tensor], Tensor]) -> None:
     told = [str(warning.message) for warning in caught]
     assert len(told) == len(set(told))
     assert "`torch.unique(row)`" in told[0]
+
+
+def test_once_where_the_source_is_of_no_module() -> None:
+    """A cell of a notebook."""
+    text = "def cell(i):\n    return torch.unique(XS[i]).sum()\n"
+    linecache.cache["<cell 1>"] = (len(text), None, text.splitlines(True), "<cell 1>")
+    given: dict[str, Any] = {"torch": torch, "XS": XS}
+    exec(compile(text, "<cell 1>", "exec"), given)
+    autobatch.pfor(given["cell"], 4, fallback="allow")
+    vars(sys.modules["__main__"]).pop("__warningregistry__", None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(4):
+            autobatch.pfor(given["cell"], 4)
+    assert [str(each.message).partition(":")[0] for each in caught] == ["<cell 1>, line 2"]
 
 
 def many(x: Tensor) -> Tensor:

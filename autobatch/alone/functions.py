@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from inspect import CO_GENERATOR
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -23,6 +22,7 @@ from autobatch.alone.webs import told_apart
 from autobatch.batching import known_callees as callees
 from autobatch.batching.binding import defaults_of
 from autobatch.batching.effects import effect_of, is_library
+from autobatch.batching.generators import is_generator
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, lower_function
 from autobatch.frontend.resolve import static_attribute
@@ -257,7 +257,3 @@ class Functions(ABC):
 def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
     """Whether two closures have the same cells."""
     return all(cell is others.get(name) for name, cell in some.items())
-
-
-def is_generator(function: FunctionType) -> bool:
-    return bool(function.__code__.co_flags & CO_GENERATOR)

@@ -67,55 +67,11 @@ class KnownCalls(Members):
             found = world.meant(found)
         elif isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             found = MethodType(world.meant(found.__func__), found.__self__)
-        whole = NONE
-        for share in given:
-            whole |= share
+        whole = union(given)
         if self.is_of_torch(found):
             return computing.called(found, whole, shares, shape)
         if callees.is_known(found):
-            if found in computing.NO_TENSORS:
-                return NONE
-            world.asked_by(found)
-            if world.may_write_in_place and whole & CODE and found not in callees.CALLS_NOTHING:
-                raise NotAlone("it may write in place")  # ``functools.reduce(F.relu, rows)``
-            if found in arrays.MANAGERS and (not shape.is_plain or "call" in shape.keywords):
-                raise NotAlone("it has numpy call something")
-            if found in MANAGERS and not world.suppresses:
-                world.suppresses = shares.changed = True
-            if found in callees.READS:
-                made = TENSORS if found in computing.STARTING else TENSOR
-                return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
-            if found is dataclasses.replace:
-                world.anything_is_built()
-            if found in callees.GOING_THROUGH_FIELDS:
-                world.meets_parts()
-                shares.pool()
-            if found is functools.partial and shares.computes:
-                computing.check(shape)
-            if found is type:
-                if not shape.is_plain or len(given) != 1:
-                    world.kinds_are_made()
-                return world.kind_of(whole)
-            if found is slice:
-                shares.slices_are_made()
-            if found is super and len(given) == 2:
-                return given[1]
-            world.scale.made(found)
-            if arrays.is_function(found):
-                world.meets_arrays()
-                return arrays.called(found, given, shares, shape)
-            if found in callees.GENERATORS:
-                if found in arrays.GENERATORS:
-                    world.meets_arrays()
-                return shares.hidden
-            if found in callees.CHANGES:
-                shares.write(given[0] if shape.is_plain and given else whole)
-                shares.contain(whole)
-                return shares.within(whole)
-            put = shares.store if found in callees.GIVING_ATTRIBUTES else shares.contain
-            put(deep(whole) | held(found, given, shape))
-            copied = found in callees.COPIES
-            return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
+            return self.python_called(found, whole, given, shape)
         world.scale.objects |= kept.is_keeping(found)
         if kept.is_keeping(found):
             unit = world.kept(found)
@@ -134,13 +90,86 @@ class KnownCalls(Members):
             got = whole | world.met(found)
             return got | shares.within(got) | shares.hidden | shares.lent
         if isinstance(found, type):
-            world.met_class(found)
-            if issubclass(found, BaseException | Enum) and found not in world.classes:
-                shares.store(whole)
-                return NONE
-            world.built(found, whole, given, shape)
-            world.scale.objects = True
-            return world.met(found) if issubclass(found, Enum) else NONE
+            return self.class_called(found, whole, given, shape)
+        return self.users_called(found, whole, given, shape)
+
+    def python_called(
+        self, found: object, whole: Share, given: list[Share], shape: CallShape
+    ) -> Share:
+        """A function or class of Python's or numpy's, of which it is known what it does."""
+        world, shares = self.world, self.world.shares
+        if found in computing.NO_TENSORS:
+            return NONE
+        self.note_python(found, whole, shape)
+        if found in callees.READS:
+            made = TENSORS if found in computing.STARTING else TENSOR
+            return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
+        if found is dataclasses.replace:
+            world.anything_is_built()
+        if found in callees.GOING_THROUGH_FIELDS:
+            world.meets_parts()
+            shares.pool()
+        if found is functools.partial and shares.computes:
+            computing.check(shape)
+        if found is type:
+            if not shape.is_plain or len(given) != 1:
+                world.kinds_are_made()
+            return world.kind_of(whole)
+        if found is slice:
+            shares.slices_are_made()
+        if found is super and len(given) == 2:
+            return given[1]
+        world.scale.made(found)
+        if arrays.is_function(found):
+            world.meets_arrays()
+            return arrays.called(found, given, shares, shape)
+        if found in callees.GENERATORS:
+            if found in arrays.GENERATORS:
+                world.meets_arrays()
+            return shares.hidden
+        return self.container_called(found, whole, given, shape)
+
+    def note_python(self, found: object, whole: Share, shape: CallShape) -> None:
+        """What a call of it may run by the way, and whether that is not looked into."""
+        world = self.world
+        world.asked_by(found)
+        if world.may_write_in_place and whole & CODE and found not in callees.CALLS_NOTHING:
+            raise NotAlone("it may write in place")  # ``functools.reduce(F.relu, rows)``
+        if found in arrays.MANAGERS and (not shape.is_plain or "call" in shape.keywords):
+            raise NotAlone("it has numpy call something")
+        if found in MANAGERS and not world.suppresses:
+            world.suppresses = world.shares.changed = True
+
+    def container_called(
+        self, found: object, whole: Share, given: list[Share], shape: CallShape
+    ) -> Share:
+        """What changes its first argument, or puts its arguments into what it gives."""
+        shares = self.world.shares
+        if found in callees.CHANGES:
+            shares.write(given[0] if shape.is_plain and given else whole)
+            shares.contain(whole)
+            return shares.within(whole)
+        put = shares.store if found in callees.GIVING_ATTRIBUTES else shares.contain
+        put(deep(whole) | held(found, given, shape))
+        copied = found in callees.COPIES
+        return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
+
+    def class_called(self, kind: type, whole: Share, given: list[Share], shape: CallShape) -> Share:
+        """A class of the user's is called, or an exception's."""
+        world = self.world
+        world.met_class(kind)
+        if issubclass(kind, BaseException | Enum) and kind not in world.classes:
+            world.shares.store(whole)
+            return NONE
+        world.built(kind, whole, given, shape)
+        world.scale.objects = True
+        return world.met(kind) if issubclass(kind, Enum) else NONE
+
+    def users_called(
+        self, found: object, whole: Share, given: list[Share], shape: CallShape
+    ) -> Share:
+        """A function or method of the user's is called, or an object with a ``__call__``."""
+        world = self.world
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             if isinstance(found.__self__, nn.Module):
                 own = world.know(found.__self__) | OUTER_DEEP
@@ -149,7 +178,7 @@ class KnownCalls(Members):
                 return unit.returned
             if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
                 world.as_receiver(found.__self__)
-                shares.store(deep(whole))
+                world.shares.store(deep(whole))
                 return NONE
             unit = world.unit(found.__func__)
             world.passed(unit, [world.receiver(unit, found.__self__), *given], shape, 1)
@@ -168,9 +197,7 @@ class KnownCalls(Members):
 
     def module_called(self, module: nn.Module, given: list[Share], shape: CallShape) -> Share:
         """A module is called: it runs its forward, and that of what it holds."""
-        world, whole = self.world, NONE
-        for share in given:
-            whole |= share
+        world, whole = self.world, union(given)
         own = world.know(module) | OUTER_DEEP
         forward = own_forward(module)
         if forward is not None:
@@ -190,6 +217,13 @@ class KnownCalls(Members):
         return TENSOR | (world.shares.within(whole) & FOREIGN)
 
 
+def union(shares: list[Share]) -> Share:
+    found = NONE
+    for share in shares:
+        found |= share
+    return found
+
+
 def is_kind_of_tuple(found: object) -> bool:
     return isinstance(found, type) and issubclass(found, tuple)
 
@@ -197,7 +231,4 @@ def is_kind_of_tuple(found: object) -> bool:
 def held(callee: object, given: list[Share], shape: CallShape) -> Share:
     """Which arguments are themselves within what a function of Python's gives: ``dict(a=x)``."""
     holds = callee in callees.HOLDING or not shape.is_plain
-    found = NONE
-    for share in given if holds else given[len(shape.positional) :]:
-        found |= share
-    return found
+    return union(given if holds else given[len(shape.positional) :])

@@ -24,7 +24,7 @@ from autobatch.alone import printing
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.steps import Steps
-from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares
+from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares, Unit
 from autobatch.alone.torchs import is_torch_as_it_was
 from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
@@ -157,26 +157,7 @@ def proved(
             world.instance_existed(kind)
     for module in modules:
         world.met(module)
-    function, is_module = world.meant(function), isinstance(receiver, nn.Module)
-    unit = world.unit(function, receiver if is_module else MISSING)
-    unit.is_first = True
-    whole = NONE
-    for share in given.values():
-        whole |= share
-    if receiver is not MISSING:
-        found = world.know(receiver) if is_module else world.met(receiver)
-        if is_module or type(receiver) not in world.classes:
-            found |= OUTER_DEEP
-        world.shares.add(unit, [unit.function.params[0].name], found)
-    rest = unit.function.params[receiver is not MISSING :]
-    if any(param.kind.startswith("var_") for param in rest):
-        world.shares.add(unit, [param.name for param in rest], whole)
-        world.shares.store(whole)
-    else:
-        places = dict(enumerate(param.name for param in rest))
-        for at, share in given.items():
-            name = places.get(at) if isinstance(at, int) else at
-            world.shares.add(unit, [] if name is None else [name], share)
+    unit, whole = entered(world, world.meant(function), receiver, given)
     settle(world, partial(look_through, world))
     if refusals:
         raise next(iter(refusals.values()))
@@ -202,6 +183,33 @@ def proved(
         world.printed,
         world.attached,
     )
+
+
+def entered(
+    world: World, function: FunctionType, receiver: object, given: Mapping[int | str, Share]
+) -> tuple[Unit, Share]:
+    """The unit that the program begins with, which is given its arguments, and all their shares."""
+    is_module = isinstance(receiver, nn.Module)
+    unit = world.unit(function, receiver if is_module else MISSING)
+    unit.is_first = True
+    whole = NONE
+    for share in given.values():
+        whole |= share
+    if receiver is not MISSING:
+        found = world.know(receiver) if is_module else world.met(receiver)
+        if is_module or type(receiver) not in world.classes:
+            found |= OUTER_DEEP
+        world.shares.add(unit, [unit.function.params[0].name], found)
+    rest = unit.function.params[receiver is not MISSING :]
+    if any(param.kind.startswith("var_") for param in rest):
+        world.shares.add(unit, [param.name for param in rest], whole)
+        world.shares.store(whole)
+    else:
+        places = dict(enumerate(param.name for param in rest))
+        for at, share in given.items():
+            name = places.get(at) if isinstance(at, int) else at
+            world.shares.add(unit, [] if name is None else [name], share)
+    return unit, whole
 
 
 def look_through(world: World) -> None:

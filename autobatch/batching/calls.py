@@ -43,7 +43,7 @@ from autobatch.batching.effects import (
     is_generated_init,
     is_inplace_name,
 )
-from autobatch.batching.host import catching
+from autobatch.batching.host import catching, suspended
 from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.rower import own_memory
 from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
@@ -109,6 +109,8 @@ def performed(context: Context, target: Target) -> Cell:
     if "generator" in kwargs:
         context.services.shows()
     match target.effect:
+        case "generator":
+            return suspended.call(context, target)
         case "chain" if len(args) == 1 and not kwargs:
             return modules.run_chain(context, callee.children(), args[0])
         case "hooked":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
@@ -122,6 +122,9 @@ class Handing(Protocol):
 
     def refuse(self, callee: Any, receiver: object = None) -> None:
         """Raise where a function can be seen to write it."""
+
+    def refuse_generator(self, function: FunctionType, kinds: Collection[type]) -> None:
+        """Raise where a function that yields may do what others see, or instances of ``kinds``."""
 
     def runner(self) -> Callable[..., Any]:
         """Runs a program's function that Python calls."""

@@ -211,10 +211,13 @@ def warned(place: tuple[str, int], told: str) -> None:
 def registry_of(file: str) -> dict[Any, Any] | None:
     """Where Python notes what a module has warned of: by default it says each thing once.
 
-    So a ``map_fn`` that is called for each thread, or in a loop, does not say it each time.
+    So a ``map_fn`` that is called for each thread, or in a loop, does not say it each time. What is
+    of no module's file (a cell of a notebook) is of the main module, as for Python's own.
     """
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) == file:
+    modules = list(sys.modules.values())
+    own = [module for module in modules if getattr(module, "__file__", None) == file]
+    for module in [*own, sys.modules.get("__main__")]:
+        if module is not None:
             found: dict[Any, Any] = vars(module).setdefault("__warningregistry__", {})
             return found
     return None

@@ -7,6 +7,8 @@ has not begun; else the run is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from inspect import CO_GENERATOR
+from types import FunctionType
 from typing import Any
 
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -16,15 +18,20 @@ MOST = 1024
 """Generators after which those that have ended are forgotten: a stream makes ever more."""
 
 
+def is_generator(function: object) -> bool:
+    """Whether it is a function whose call makes a generator."""
+    return type(function) is FunctionType and bool(function.__code__.co_flags & CO_GENERATOR)
+
+
 class Going:
-    """What stands in a program for a generator, made at a place, of a class ``of`` the user's.
+    """What stands in a program for a generator, made at a place; ``of``: a class or function.
 
     It is known whether that has begun, and has come to its end.
     """
 
     __slots__ = ("begun", "ended", "generator", "of", "span")
 
-    def __init__(self, generator: Any, of: type, span: Span | None) -> None:
+    def __init__(self, generator: Any, of: type | FunctionType, span: Span | None) -> None:
         self.generator, self.of, self.span = generator, of, span
         self.begun = self.ended = False
 
@@ -51,7 +58,7 @@ class Generators:
 
     going: list[Going] = field(default_factory=list)
 
-    def add(self, of: type, generator: Any, span: Span | None) -> Going:
+    def add(self, of: type | FunctionType, generator: Any, span: Span | None) -> Going:
         """What stands for a generator."""
         if len(self.going) >= MOST:
             self.going = [each for each in self.going if not each.ended]
@@ -66,7 +73,7 @@ class Generators:
                 raise left(each.of, each.span)
 
 
-def left(kind: type, span: Span | None) -> UnsupportedError:
+def left(kind: type | FunctionType, span: Span | None) -> UnsupportedError:
     return UnsupportedError(
         Diagnostic(
             f"A generator of {kind.__name__}'s is left before its end.",

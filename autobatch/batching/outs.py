@@ -9,7 +9,7 @@ refuses all: there each thread asks torch itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, update_wrapper
 from itertools import starmap
 from typing import Any
 
@@ -68,7 +68,7 @@ def write_out(
         raise RowsFail(context.lowest(), refused) from refused
     why = ""
     if is_number(read(out)):
-        call = partial(into, function)
+        call = update_wrapper(partial(into, function), function)
         return run_rows(context, call, [out, *args], rest, NUMBER, effect=False)
     if overlaps(out, operands) or (function not in POINTWISE and reads(operands, out)):
         why = OVERLAP
@@ -76,7 +76,8 @@ def write_out(
         why = OWN_RULE
     else:
         try:
-            check_own_overlap(context, out, operands)
+            numbers = partial(refused_numbers, function, args, rest)
+            check_own_overlap(context, out, operands, numbers)
         except NoRule:
             why = OVERLAP
     if not why:
@@ -93,12 +94,36 @@ def write_out(
             return out
         else:
             why = OWN_RULE
-    by_thread(context, partial(into, function), [out, *args], rest, why)
+    sizes: list[Sizes] = []
+    are_parts = [type(own.value) is View for _, own in pairs(out, out)]
+    call = update_wrapper(partial(noted, sizes, function), function)
+    by_thread(context, call, [out, *args], rest, why)
+    for before, after in sizes:
+        for is_part, was, size in zip(are_parts, before, after, strict=True):
+            if is_part and was != size:
+                raise resized(context, size, was)
     return out
 
 
 def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, out=out, **kwargs)
+
+
+Sizes = tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
+"""Of the tensors that a function writes to, before and after."""
+
+
+def noted(
+    sizes: list[Sizes], function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Note the sizes where the function gives ``out`` another."""
+    written = out if isinstance(out, tuple | list) else (out,)
+    before = [tuple(tensor.shape) for tensor in written]
+    result = into(function, out, *args, **kwargs)
+    after = [tuple(tensor.shape) for tensor in written]
+    if before != after:
+        sizes.append((before, after))
+    return result
 
 
 def pairs(result: Cell, out: Cell) -> Iterator[tuple[Cell, Cell]]:
@@ -158,7 +183,12 @@ def refuse_resized(context: Context, result: Cell, out: Cell) -> None:
         return
     if is_recording():
         raise Untraceable("it gives a part of a tensor another size")
-    raise UnsupportedError(
+    context.flush()  # torch's own errors come first
+    raise resized(context, given, own)
+
+
+def resized(context: Context, given: tuple[int, ...], own: tuple[int, ...]) -> UnsupportedError:
+    return UnsupportedError(
         Diagnostic(
             "A program gives another size to a part of a tensor, by `out=`.",
             context.span,

@@ -254,7 +254,8 @@ def write(
         given = args[2:] if is_item else [*args[1:], *kwargs.values()]
         if function not in READ_FIRST:
             index = args[1] if is_item else None
-            check_own_overlap(context, target, given, index, is_item, is_window)
+            numbers = partial(refused_numbers, function, args, kwargs)
+            check_own_overlap(context, target, given, numbers, index, is_item, is_window)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:
@@ -269,21 +270,28 @@ def check_own_overlap(
     context: Context,
     target: Cell,
     operands: list[Cell],
+    numbers: Callable[[], Exception | None],
     index: Cell | None = None,
     copies: bool = False,
     is_window: bool = False,
 ) -> None:
-    """Note the threads that write to what overlaps an operand, where that differs by thread."""
+    """Note the threads that write to what overlaps an operand, where that differs by thread.
+
+    ``numbers``: what torch says, before it looks at memory, of numbers where it wants tensors.
+    """
     try:
         refused = own_overlap(target, operands, index, context.k, copies, is_window)
     except (Unknown, NoRule, NotATree, ExampleError, IndexError):  # the write tells of an index
         raise NoRule(OVERLAP) from None
-    if refused is not None:
+    if refused is None:
+        return
+    if (wrong := numbers()) is not None:
+        raise RowsFail(context.lowest(), wrong) from wrong
 
-        def evaluate(row: int) -> None:
-            raise RuntimeError(CLASH)
+    def evaluate(row: int) -> None:
+        raise RuntimeError(CLASH)
 
-        context.check(refused, evaluate)
+    context.check(refused, evaluate)
 
 
 def is_read_too(

@@ -133,24 +133,7 @@ def rows_text(main: Version, draws: bool, keeps: bool) -> str:
     are 1, which it asks when it runs; steps in bytes never were. ``outputs`` has an address for
     each leaf of each result, of which a thread writes one.
     """
-    lines: list[str] = []
-    loads: list[str] = []
-    operands: list[str] = []
-    for type_ in [type_ for _, type_ in main.params]:
-        for machine, leaf_type in zip(machine_of(type_), flat_types(type_), strict=True):
-            at = len(operands)
-            lines += [
-                f"  %ia{at} = getelementptr i64, ptr %inputs, i64 {2 * at}",
-                f"  %base{at} = load ptr, ptr %ia{at}",
-                f"  %is{at} = getelementptr i64, ptr %inputs, i64 {2 * at + 1}",
-                f"  %step{at} = load i64, ptr %is{at}",
-            ]
-            loads += [
-                f"  %offset{at} = mul i64 %i, %step{at}",
-                f"  %at{at} = getelementptr {unit_of(leaf_type)}, ptr %base{at}, i64 %offset{at}",
-                *leaf_load(at, machine, isinstance(leaf_type, Rows | Array)),
-            ]
-            operands.append(f"{machine} %x{at}")
+    lines, loads, operands = inputs_of(main)
     done: list[str] = []
     for at in range(main.first_output(len(main.results))):
         lines += [
@@ -209,6 +192,29 @@ def rows_text(main: Version, draws: bool, keeps: bool) -> str:
             "}",
         ]
     )
+
+
+def inputs_of(main: Version) -> tuple[list[str], list[str], list[str]]:
+    """What is done once and for each thread to read the leaves of arguments, and these."""
+    lines: list[str] = []
+    loads: list[str] = []
+    operands: list[str] = []
+    for type_ in [type_ for _, type_ in main.params]:
+        for machine, leaf_type in zip(machine_of(type_), flat_types(type_), strict=True):
+            at = len(operands)
+            lines += [
+                f"  %ia{at} = getelementptr i64, ptr %inputs, i64 {2 * at}",
+                f"  %base{at} = load ptr, ptr %ia{at}",
+                f"  %is{at} = getelementptr i64, ptr %inputs, i64 {2 * at + 1}",
+                f"  %step{at} = load i64, ptr %is{at}",
+            ]
+            loads += [
+                f"  %offset{at} = mul i64 %i, %step{at}",
+                f"  %at{at} = getelementptr {unit_of(leaf_type)}, ptr %base{at}, i64 %offset{at}",
+                *leaf_load(at, machine, isinstance(leaf_type, Rows | Array)),
+            ]
+            operands.append(f"{machine} %x{at}")
+    return lines, loads, operands
 
 
 def kept_lines() -> list[str]:

@@ -21,6 +21,7 @@ from autobatch import structure
 from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rower import Rower
+from autobatch.batching.levels import DrawError
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.presence import moves
 from autobatch.results.mismatch import Part
@@ -84,14 +85,28 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
             result = context.invoke(part, function, args, kwargs, gone=gone)
         part.flush()
     except RowsFail as failure:
+        for error in (failure.error, *(error for error, _ in (context.lost or {}).values())):
+            tell_outermost(error)
         by_thread = partial(regrouped, out_dims=out_dims)
         raise rows.outer(context, failure, by_thread) from failure.error
+    except DrawError as error:
+        tell_outermost(error)
+        raise
     refuse_writes(captured, context, "vmap")
     changed = set(map(id, given.written()))
     for leaf, cell, dim in zip(leaves, new, dims, strict=True):
         if dim is not None and id(cell) in changed:
             write_back(context, leaf, cell, n, dim)
     return regrouped(part, result, rows, out_dims)
+
+
+OUTERMOST = "; of a vmap within another, the outermost one's randomness says so"
+
+
+def tell_outermost(error: BaseException) -> None:
+    """Say which of them refuses a draw."""
+    if isinstance(error, DrawError) and not (told := str(error)).endswith(OUTERMOST):
+        error.args = (told + OUTERMOST,)
 
 
 MEANING = {

@@ -10,7 +10,7 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from types import (
@@ -26,6 +26,7 @@ from typing import Any
 from autobatch.batching.calling.resolving import is_call_of_function
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.host.getters import note_function, reading
 from autobatch.batching.host.named import asks_by_name, watched
 from autobatch.batching.host.own_methods import refuse_finalizer
 from autobatch.batching.kinds import NO_FUNCTION
@@ -104,6 +105,16 @@ class Handing:
         watch.entered(function)
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)
+
+    def refuse_generator(self, function: FunctionType, kinds: Collection[type]) -> None:
+        """Refuse a function that yields as lowering does, where others may see what it does.
+
+        Or what the classes do that have instances in what it is given.
+        """
+        seen = any(self.library.has_effects(code, None) for kind in kinds for code in reading(kind))
+        note_function(self.foreign, function)
+        if seen or self.library.has_effects(function, None, self.draws == "error"):
+            self.library.code_of(function)
 
     def plain(self, callee: Any, *args: Any, **kwargs: Any) -> Any:
         """A function in C that may write what it is given: ``map(list.append, …)``."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
+from autobatch.batching.generators import is_generator
 from autobatch.batching.host.own_methods import is_quiet_code
 from autobatch.batching.kinds import found_in_class, generated_init, is_plain_code
 from autobatch.batching.managers import makes_mode
@@ -20,7 +21,7 @@ from autobatch.batching.replaced import NOTHING, Replaced, look
 from autobatch.batching.switching import switches
 from autobatch.errors import AutobatchError
 from autobatch.forms import meant
-from autobatch.frontend import MISSING, Resolver, lower, lower_program
+from autobatch.frontend import MISSING, Resolver, lower, lower_function, lower_program
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import Function, Program
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
@@ -83,12 +84,14 @@ T = TypeVar("T")
 class Library:
     """Lowers Python functions on demand and keeps what it has made; safe for host threads.
 
+    ``suspended`` are those that yield, which are looked into and not run.
     ``writes``: its functions may write to what existed before the call. ``others`` are the
     libraries of the same process under other ``passes``, or another ``writes``, or where other
     functions of torch's are ``replaced``.
     """
 
     codes: dict[tuple[object, ...], Code] = field(default_factory=dict)
+    suspended: dict[tuple[object, ...], Code] = field(default_factory=dict)
     nested: dict[int, Code] = field(default_factory=dict)
     captures: dict[int, tuple[Function, Mapping[str, Function]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -149,7 +152,7 @@ class Library:
     def classify(self, value: object) -> str:
         """Whether a call runs a program function, and whether that is a single block."""
         wrapped = meant(value)
-        if effect_of(wrapped) != "program":
+        if effect_of(wrapped) != "program" or is_generator(wrapped):
             return "opaque"
         if only_holds(wrapped) or (isinstance(wrapped, FunctionType) and self.is_straight(wrapped)):
             return "inline"
@@ -201,21 +204,35 @@ class Library:
             return IMPURE
         if isinstance(found, type) and (generated_init(found) or has_no_init(found)):
             return IMPURE if found_in_class(found, "__post_init__") is not None else PLAIN_MAKING
-        program = function_of(found)
+        program = (found, MISSING) if is_generator(found) else function_of(found)
         if program is None:
             return IMPURE
         function, receiver = program
         try:
-            code = self.code_of(function, receiver)
+            code = self.looked_into(function, receiver)
         except AutobatchError:
             return IMPURE
         purity = self.purity(code, Names.of(function, receiver))
+        if is_generator(function):  # it gives what it yields
+            given = frozenset(param.name for param in purity.params)
+            purity = replace(purity, returns=given, outer=True)
         if isinstance(found, type):  # it may write the instance, which is new
             itself, *others = code.function.params
             writes, sure = purity.writes - {itself.name}, purity.sure - {itself.name}
             params = tuple(others)
             purity = replace(purity, writes=writes, sure=sure, params=params, makes=True)
         return purity
+
+    def looked_into(self, function: FunctionType, receiver: object) -> Code:
+        """The code of a function whose effects are asked for; one that yields is not run so."""
+        if not is_generator(function):
+            return self.code_of(function, receiver)
+        key = (function.__code__.co_filename, function.__code__)
+        code = self.suspended.get(key)
+        if code is None:
+            lowered = lower_function(function, self.resolver, yields=True)
+            code = self.suspended[key] = self.made(lowered)
+        return code
 
     def has_effects(self, function: FunctionType, obj: object, draws: bool = False) -> bool:
         """Whether a method may do what can be seen after it, to its receiver among others.
@@ -224,10 +241,10 @@ class Library:
         ``draws``: to draw is an effect, too.
         """
         receiver = MISSING if obj is None else obj
-        if not is_plain_code(function.__code__):
+        if not is_generator(function) and not is_plain_code(function.__code__):
             return not is_quiet_code(function)
         try:
-            code = self.code_of(function, receiver)
+            code = self.looked_into(function, receiver)
         except AutobatchError:
             return True
         names = Names.of(function, receiver)

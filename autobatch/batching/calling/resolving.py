@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from autobatch.batching import generators
 from autobatch.batching.calling import modules, stateless
 from autobatch.batching.effects import effect_of, has_program_hooks, is_calling
 from autobatch.batching.handed import Handed
@@ -94,6 +95,7 @@ def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    effect: str
     made = made_of(obj)
     if made is not None:
         function = Cell(Uniform(made.function, shared=True))
@@ -108,7 +110,9 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     if type(obj) is types.FunctionType:
         if is_calling(obj):
             return calling_target(obj, args, kwargs)
-        return Target(effect_of(obj), obj, args, kwargs)
+        effect = effect_of(obj)
+        generates = effect == "program" and generators.is_generator(obj)
+        return Target("generator" if generates else effect, obj, args, kwargs)
     if type(obj) is types.MethodWrapperType and is_call_of_function(obj):
         return resolve_object(obj.__self__, args, kwargs)
     if isinstance(obj, partial):
@@ -117,7 +121,7 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
         return resolve_object(obj.func, [*given, *args], {**named, **kwargs})
     if type(obj) is types.MethodType and is_calling(obj.__func__):
         return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
-    effect: str = effect_of(obj)
+    effect = effect_of(obj)
     if isinstance(obj, nn.Module) and effect != "program" and modules.writes_argument(obj):
         effect = "chain" if is_chain(obj) else "write"
     if effect != "program":

@@ -20,7 +20,7 @@ from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.getters import note_class, note_reached
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rower import Rower, own_memory
-from autobatch.batching.host.rows import run_rows
+from autobatch.batching.host.rows import RowDraws, run_rows
 from autobatch.batching.kinds import NO_FUNCTION, is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import binary
@@ -372,15 +372,17 @@ def _next_rows(context: Context, iterator: Cell, among: Cell | None) -> tuple[Ce
     more: list[bool] = []
     results: dict[int, Any] = {}
     rows = range(context.k)
-    for row in context.order():
-        try:
-            results[row] = next(iterators[row], _END) if takes[row] else _END
-        except Exception as error:
-            if context.lost is None:
-                taken = [results.get(row, _END) for row in rows]
-                iterator.value = Objects(list(map(put_back, iterators, taken)))
-            context.lose(row, error)
-            results[row] = _END
+    with RowDraws.of(context) as draws:
+        take = draws.by_row(lambda row: next(iterators[row], _END))
+        for row in context.order():
+            try:
+                results[row] = take(row) if takes[row] else _END
+            except Exception as error:
+                if context.lost is None:
+                    taken = [results.get(row, _END) for row in rows]
+                    iterator.value = Objects(list(map(put_back, iterators, taken)))
+                context.lose(row, error)
+                results[row] = _END
     for row in rows:
         more.append(results[row] is not _END)
         if more[-1]:

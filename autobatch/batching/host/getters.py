@@ -8,6 +8,7 @@ the program's to write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
 from types import CodeType, FunctionType
@@ -15,11 +16,12 @@ from typing import Any
 
 from autobatch.batching.effects import is_library
 from autobatch.batching.foreign import Foreign
-from autobatch.batching.host.own_methods import is_own
+from autobatch.batching.host.own_methods import UNASKED, is_own, special
 from autobatch.frontend.matching import class_attributes
 from autobatch.structure import own_attribute
 
 GETTERS = (attrgetter, itemgetter, methodcaller)
+READ_BY = UNASKED - {"__getattr__", "__getattribute__"}
 THROUGH = ("__iter__", "__getitem__", "__reversed__")
 
 
@@ -54,9 +56,26 @@ def note_named(foreign: Foreign, kind: type) -> None:
             foreign.note(each)
 
 
-def named_by(kind: type) -> Iterator[Any]:
+def reading(kind: type) -> Iterator[FunctionType]:
+    """The code of a user's class that runs where an instance or an attribute of it is read."""
+    yield from special(kind, READ_BY)
+    for base in filter(is_own, kind.__mro__):
+        yield from (part for value in vars(base).values() for part in of_property(value))
+
+
+def of_property(value: Any) -> list[FunctionType]:
+    return [] if isinstance(value, FunctionType | staticmethod | classmethod) else functions(value)
+
+
+def note_function(foreign: Foreign, function: FunctionType) -> None:
+    """The same of a function: of all that it may give of what it names, captures or defaults to."""
+    for each in named_by(function):
+        foreign.note(each)
+
+
+def named_by(root: type | FunctionType) -> Iterator[Any]:
     """The classes of an instance, and what their functions name, and those in turn."""
-    waiting: list[Any] = list(kind.__mro__)
+    waiting: list[Any] = list(root.__mro__) if isinstance(root, type) else [root]
     seen: set[int] = set()
     while waiting:
         each = waiting.pop()
@@ -69,6 +88,16 @@ def named_by(kind: type) -> Iterator[Any]:
         elif isinstance(each, FunctionType):
             space = each.__globals__
             waiting += [space[name] for name in names_in(each.__code__) if name in space]
+            waiting += held_by(each)
+
+
+def held_by(function: FunctionType) -> Iterator[Any]:
+    """What a function captures, and its defaults."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it is empty
+            yield cell.cell_contents
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
 
 
 def method_called(caller: Any) -> str:

@@ -39,6 +39,14 @@ def seen(generators: Generators, of: Any, iterator: Any, span: Span | None) -> A
     return generators.add(type(of), iterator, span)
 
 
+def made(generators: Generators, function: FunctionType, *args: Any, **kwargs: Any) -> Any:
+    """What stands for the generator that a call of a function makes."""
+    iterator = function(*args, **kwargs)
+    if type(iterator) is not GeneratorType or not may_end(function, function):
+        return iterator
+    return generators.add(function, iterator, None)
+
+
 def keeps(function: Any) -> bool:
     """Whether what a call gives keeps iterators of its operands."""
     lazy = any(function is each for each in LAZY)
@@ -62,7 +70,7 @@ def ends(kind: type, generator: Any) -> bool:
     return may_end(FunctionType(code, space, closure=cells), kind)
 
 
-def may_end(function: FunctionType, kind: type) -> bool:
+def may_end(function: FunctionType, kind: type | FunctionType) -> bool:
     """The same of a function of a class's, and of the generators that it names."""
     waiting, seen = [function], set()
     while waiting:

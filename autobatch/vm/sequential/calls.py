@@ -17,8 +17,8 @@ from autobatch.batching import semantics
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.calling.seeding import for_one, row_by_row
 from autobatch.batching.containers.callees import is_hashable
-from autobatch.batching.generators import Generators
-from autobatch.batching.host.left_early import begun, keeps
+from autobatch.batching.generators import Generators, is_generator
+from autobatch.batching.host.left_early import begun, keeps, made
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.batching.objects.dispatching import dispatching_method
@@ -104,9 +104,10 @@ class Calls:
         given, kwargs = arguments(shape, target, operands)
         args = tuple(given)
         receiver, function = receiver_of(target)
-        callee = Callee.find(function, self.watch.lookup(receiver) or self.lookup)
-        if callee is not None:
-            return Resolution(callee, (*receiver, *args), kwargs)
+        if not is_generator(function):
+            callee = Callee.find(function, self.watch.lookup(receiver) or self.lookup)
+            if callee is not None:
+                return Resolution(callee, (*receiver, *args), kwargs)
         opened = resolve_object(target, [], {})
         own = tuple(object_of(cell) for cell in opened.args)
         named = {name: object_of(cell) for name, cell in opened.kwargs.items()}
@@ -120,6 +121,10 @@ class Calls:
             callee = Callee.find(opened.callee, lookup)
             if callee is not None:
                 return Resolution(callee, (*own, *args), {**named, **kwargs})
+        if opened.effect == "generator":
+            self.watch.refuse_generator(opened.callee, (*own, *args, *kwargs.values()))
+            make = partial(made, self.generators, opened.callee)
+            return Resolution(make, (*own, *args), {**named, **kwargs})
         if opened.effect == "chain" and len(args) == 1 and not kwargs:
             return Resolution(opened.callee, args, kwargs, is_chain=True)
         if is_hashable(target) and (made_of(target) or kind_of(target) in DIRECT):

@@ -103,6 +103,9 @@ class Unwatched:
     def closure(self, boxes: Iterable[CellType]) -> None:
         """What a function closes over existed before."""
 
+    def refuse_generator(self, function: FunctionType, given: Iterable[Any]) -> None:
+        """Refuse a function that yields where it, or what it is given, may do what others see."""
+
     def lookup(self, receiver: tuple[Any, ...]) -> Callable[[FunctionType], Any] | None:
         """Gives the lowering of a function that is called on ``receiver``, if on anything."""
         return None
@@ -284,6 +287,11 @@ class Watch(Unwatched):
             return self.lowered(function, *receiver).function
 
         return found
+
+    def refuse_generator(self, function: FunctionType, given: Iterable[Any]) -> None:
+        if self.handing is not None:
+            found = {type(part) for each in given for part in instances_of(each, True, set(), True)}
+            self.handing.refuse_generator(function, found)
 
     def entered(self, function: FunctionType) -> None:
         """A function whose closure and defaults existed before."""

@@ -1,0 +1,356 @@
+"""Functions that yield, called by a program: Python runs them, thread by thread, as the loop does.
+
+What one does that others might see is refused, and so is a write to what it yields that existed
+before the call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from autobatch import SharedWriteError, UnsupportedError
+from tests.oracle import assert_matches_loop
+
+COUNTS = torch.tensor([3, 1, 0, 4, 2])
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"plain": "never"},
+    {"plain": "never", "trace_after": 0},
+    {"plain": "never", "executor": "vmap"},
+    {"plain": "never", "engine": "program_counter"},
+    {"executor": "compiled"},
+    {"engine": "sequential"},
+]
+
+
+class Node:
+    def __init__(self, value: int, left: Node | None = None, right: Node | None = None) -> None:
+        self.value, self.left, self.right = value, left, right
+
+
+def squares(n: int, step: int = 1) -> Iterator[int]:
+    for i in range(0, n, step):
+        yield i * i
+
+
+def fibonacci() -> Iterator[int]:
+    a, b = 0, 1
+    while True:
+        yield a
+        a, b = b, a + b
+
+
+def walk(tree: Node | None) -> Iterator[int]:
+    if tree is None:
+        return
+    yield from walk(tree.left)
+    yield tree.value
+    yield from walk(tree.right)
+
+
+def multiples(x: Tensor, n: int) -> Iterator[Tensor]:
+    for i in range(n):
+        yield x * (i + 1)
+
+
+def items(values: list[Any]) -> Iterator[Any]:
+    for value in values:  # noqa: UP028
+        yield value
+
+
+def tidied(n: int) -> Iterator[int]:
+    try:
+        yield from range(n)
+    finally:
+        pass
+
+
+def failing(n: int) -> Iterator[int]:
+    for i in range(n):
+        yield 6 // (2 - i)
+
+
+def total() -> Iterator[int]:
+    so_far = 0
+    while True:
+        so_far += yield so_far
+
+
+def summed(n: int) -> int:
+    return sum(squares(n, step=2)) + sum(tidied(n))
+
+
+def left_early(n: int) -> int:
+    for value in squares(n):
+        if value > 3:
+            break
+    else:
+        value = -1
+    return value
+
+
+def asked(n: int) -> str:
+    made = squares(n)
+    return str((next(made, None), next(made, 7), list(made)))
+
+
+def endless(n: int) -> int:
+    for place, value in enumerate(fibonacci()):
+        if place == n:
+            return value
+    return -1
+
+
+def sliced(n: int) -> int:
+    return sum(itertools.islice(fibonacci(), n))
+
+
+def zipped(n: int) -> int:
+    so_far = 0
+    for a, b in zip(squares(n), fibonacci(), strict=False):
+        so_far = so_far * 2 + a - b
+    return so_far
+
+
+def in_order(n: int) -> str:
+    tree = Node(n, Node(1), Node(2, Node(n * 2)))
+    return str(list(walk(tree)))
+
+
+def one_of_two(n: int) -> int:
+    made = squares(n) if n > 1 else fibonacci()
+    return next(made) + next(made)
+
+
+def fails(n: int) -> int:
+    return sum(failing(n))
+
+
+def sent(n: int) -> int:
+    made, last = total(), 0
+    next(made)
+    for i in range(n):
+        last = made.send(i)
+    return last
+
+
+def recursion(n: int) -> int:
+    return 0 if n <= 0 else sum(squares(n)) + recursion(n - 1)
+
+
+def grown(n: int) -> str:
+    values = [n, n + 1]
+    for value in items(values):
+        if len(values) < 5:
+            values.append(value * 2)
+    return str(values)
+
+
+def extended(values: list[list[int]], n: int) -> int:
+    for each in items(values):
+        each.append(n)
+    return 0
+
+
+def writes_what_is_yielded(n: int) -> str:
+    """A function that writes what it takes out of a generator is not pure."""
+    values = [[n], [n]]
+    extended(values, 1) + extended(values, 2)
+    return str(values)
+
+
+PROGRAMS = (
+    *(summed, left_early, asked, endless, sliced, zipped, in_order, one_of_two, fails, sent),
+    *(recursion, grown, writes_what_is_yielded),
+)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_is_gone_through_as_in_the_loop(program: Callable[[int], Any]) -> None:
+    sizes = (1, 5)
+    assert_matches_loop(
+        program, (COUNTS,), scalars="python", batch_sizes=sizes, configurations=WAYS
+    )
+
+
+def seen_later(x: Tensor, n: Tensor) -> Tensor:
+    """What is written between two items is seen in the next one."""
+    total, y = x * 0, torch.zeros(3) + x
+    for item in multiples(y[1:], int(n)):
+        total = total * 2 + item.sum()
+        y += 1
+        x += item[0]
+    return total + x
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_tensors_are_shared_with_it(way: dict[str, Any]) -> None:
+    xs = torch.tensor([0.5, 1.0, 2.0, 3.0, -1.0])
+    assert_matches_loop(seen_later, (xs, COUNTS), configurations=[way])
+
+    def grown(x: Tensor, n: Tensor) -> Tensor:
+        return sum((item * item for item in multiples(x, int(n))), x * 0)
+
+    rows = xs.clone().requires_grad_()
+    expected = torch.stack([grown(x, n) for x, n in zip(rows, COUNTS, strict=True)]).sum()
+    (slopes,) = torch.autograd.grad(expected, rows)
+    for _ in range(4):
+        given = autobatch.vmap(grown, **way)(rows, COUNTS).sum()
+        torch.testing.assert_close(torch.autograd.grad(given, rows)[0], slopes)
+
+
+SEEN: list[list[int]] = [[1], [2]]
+WEIGHTS = torch.zeros(2)
+
+
+class Watched:
+    noted = SEEN[0]
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @property
+    def value(self) -> int:
+        self.noted.append(self.n)
+        return self.n
+
+    def __add__(self, other: int) -> int:
+        self.noted.append(other)
+        return self.n
+
+
+def appends(n: int) -> Iterator[int]:
+    for i in range(n):
+        SEEN[0].append(i)
+        yield i
+
+
+def adds(n: int) -> Iterator[int]:
+    for i in range(n):
+        WEIGHTS[0] += 1
+        yield i
+
+
+def adds_to(x: Tensor) -> Iterator[Tensor]:
+    x += 1
+    yield x
+
+
+def prints(n: int) -> Iterator[int]:
+    for i in range(n):
+        print(i)
+        yield i
+
+
+def values(each: Watched) -> Iterator[int]:
+    yield each.value
+
+
+def sums(each: Watched) -> Iterator[int]:
+    yield each + 1
+
+
+def drawn() -> Iterator[float]:
+    yield torch.rand(()).item()
+
+
+def of_all() -> Iterator[list[int]]:
+    yield from SEEN
+
+
+def of_default(given: list[list[int]] = SEEN) -> Iterator[list[int]]:
+    yield given[0]
+
+
+def weights() -> Iterator[Tensor]:
+    yield WEIGHTS
+
+
+def nested(n: int) -> int:
+    def inner() -> Iterator[int]:
+        yield n
+
+    return sum(inner())
+
+
+def adds_in_loop(n: int) -> int:
+    for each in weights():
+        each += n
+    return 0
+
+
+def writes_first(n: int) -> int:
+    next(of_all()).append(n)
+    return 0
+
+
+def writes_default(n: int) -> int:
+    for each in of_default():
+        each.append(n)
+    return 0
+
+
+REFUSED: dict[str, Callable[[int], Any]] = {
+    "a list": lambda n: sum(appends(n)),
+    "a tensor": lambda n: sum(adds(n)),
+    "an operand": lambda n: sum(adds_to(torch.zeros(2) + n)),
+    "a print": lambda n: sum(prints(n)),
+    "a property": lambda n: sum(values(Watched(n))),
+    "an operator": lambda n: sum(sums(Watched(n))),
+    "a draw": lambda n: sum(drawn()),
+    "within a function": nested,
+    "a yielded list": lambda n: extended(list(of_all()), n),
+    "a yielded list in a loop": lambda n: [each.append(n) for each in of_all()],
+    "a yielded first": writes_first,
+    "a default": writes_default,
+    "a yielded tensor": adds_in_loop,
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_others_would_see_is_refused(
+    name: str, way: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    batched = autobatch.vmap(REFUSED[name], scalars="python", **way)
+    for _ in range(4):
+        with pytest.raises((SharedWriteError, UnsupportedError)):
+            batched(COUNTS)
+    assert SEEN == [[1], [2]]
+    assert not WEIGHTS.any()
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_one_with_a_finally_is_not_left(way: dict[str, Any]) -> None:
+    def left(n: int) -> int:
+        return next(tidied(n + 1))
+
+    with pytest.raises(UnsupportedError, match="A generator of tidied's is left before its end"):
+        autobatch.vmap(left, scalars="python", **way)(COUNTS)
+
+
+def test_its_draws_are_by_seed() -> None:
+    def program(n: int) -> float:
+        return sum(drawn()) + n
+
+    alone = autobatch.vmap(program, scalars="python", seed=3, engine="sequential")(COUNTS)
+    for way in WAYS:
+        batched = autobatch.vmap(program, scalars="python", seed=3, **way)
+        for _ in range(4):
+            assert torch.equal(batched(COUNTS), alone)
+
+
+def test_it_is_told_of() -> None:
+    with pytest.warns(autobatch.FallbackWarning, match="Python runs it"):
+        autobatch.vmap(left_early, scalars="python", fallback="warn", plain="never")(COUNTS)
+    with pytest.raises(autobatch.FallbackError):
+        autobatch.vmap(left_early, scalars="python", fallback="error")(COUNTS)
