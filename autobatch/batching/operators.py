@@ -370,14 +370,16 @@ def lacks_answer(answer: Cell) -> bool:
 class Unanswered:
     """An operator whose operands, those of the places ``asked``, have said that they do not know.
 
-    They are not asked again: what stands for them has their class's name, and is an index alike.
+    They are not asked again, nor is another of the same class, for which one has spoken: what
+    stands for them has their class's name, and is an index alike.
     """
 
     meaning: Callable[[Any, Any], Any]
     asked: frozenset[int]
 
     def __call__(self, left: Any, right: Any) -> Any:
-        given = (stand_in(v) if i in self.asked else v for i, v in enumerate((left, right)))
+        asked = (0, 1) if type(left) is type(right) else self.asked
+        given = (stand_in(v) if i in asked else v for i, v in enumerate((left, right)))
         return self.meaning(*given)
 
 
