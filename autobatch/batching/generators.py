@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from sys import getrefcount
 from types import CellType, CodeType, FunctionType, GeneratorType
@@ -61,8 +61,10 @@ class Generators:
     going: list[Going] = field(default_factory=list)
     most: int = field(default_factory=lambda: MOST)
 
-    def see(self, results: Iterable[Any], span: Span | None) -> None:
+    def see(self, results: Sequence[Any], span: Span | None) -> None:
         """See to the iterators among what a program has been given."""
+        if LAZY.isdisjoint(map(type, results)):
+            return
         for each in results:
             if type(each) in LAZY:
                 self.add(each, span)
