@@ -439,6 +439,30 @@ def merging(x, words):
     return total
 
 
+def deleting(x, words):
+    def told(word):
+        count = 0
+        for _ in word:
+            count = count + 1
+            if count > 2:
+                del count
+                break
+        return str(count)
+
+    text = ""
+    for word in words:
+        text = text + told(word)
+    return x * 2, text
+
+
+def test_a_function_that_is_made_in_a_part_deletes_a_name():
+    rows = [["a", "bb", "c"], ["a"], ["cc", "d"], []]
+    _, text = same(deleting, torch.zeros(4), autobatch.objects(rows))
+    assert text == ["121", "1", "21", ""]
+    kind, told = same(deleting, torch.zeros(2), autobatch.objects([["a"], ["b", "ccc"]]))
+    assert kind is UnboundLocalError and "'count'" in told
+
+
 def test_threads_meet_where_tensors_are():
     rows = [["a", "bb", "c"], ["a"], ["cc", "d"], [], ["dd", "ee", "f", "g"]]
     x = torch.linspace(0, 1, 5)

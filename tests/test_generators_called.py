@@ -334,7 +334,7 @@ def test_one_with_a_finally_is_not_left(way: dict[str, Any]) -> None:
     def left(n: int) -> int:
         return next(tidied(n + 1))
 
-    with pytest.raises(UnsupportedError, match="A generator of tidied's is left before its end"):
+    with pytest.raises(UnsupportedError, match="A generator, tidied, is left before its end"):
         autobatch.vmap(left, scalars="python", **way)(COUNTS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch import UnsupportedError
+from autobatch.batching import generators
 
 TEXTS = ["ab", "da", "cdd", "d"] * 2
 WAYS: list[dict[str, Any]] = [
@@ -69,6 +70,42 @@ class Simple(Letters):
         self.told.append("end")
 
 
+class Given(Letters):
+    """What it goes through is another's, which does something."""
+
+    def __init__(self, text: str) -> None:
+        self.letters = Letters(text)
+        self.told = self.letters.told
+
+    def __iter__(self) -> Iterator[str]:
+        for letter in self.letters:
+            yield letter.strip()
+
+
+class Handed(Given):
+    def __iter__(self) -> Iterator[str]:
+        return map(str.strip, self.letters)
+
+
+class Keyed(Mapping[str, str]):
+    """A class of the library's goes through it."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.told = text, list[str]()
+
+    def __getitem__(self, key: str) -> str:
+        return key * 2
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from dict.fromkeys(self.text)
+        finally:
+            self.told.append(".")
+
+
 def whole(kind: type[Letters], text: str, x: Tensor) -> Tensor:
     letters = kind(text)
     for letter in letters:
@@ -111,6 +148,24 @@ def first_of_each(kind: type[Letters], text: str, x: Tensor) -> Tensor:
     return x + len(next(iter(letters))) + 100 * len(letters.told)
 
 
+def entries(kind: type[Letters], text: str, x: Tensor) -> Tensor:
+    letters = Keyed(text)
+    for letter, twice in letters.items():
+        if letter == "d":
+            break
+        x = x + len(twice)
+    return x + 100 * len(letters.told)
+
+
+def chained(kind: type[Letters], text: str, x: Tensor) -> Tensor:
+    letters = Keyed("-" + text)
+    for letter in itertools.chain.from_iterable([letters, letters]):
+        if letter == "d":
+            break
+        x = x + 1
+    return x + 100 * len(letters.told)
+
+
 def numbered(kind: type[Letters], text: str, x: Tensor) -> Tensor:
     letters = kind(text + "-")
     for at, _ in enumerate(letters):
@@ -122,6 +177,7 @@ def numbered(kind: type[Letters], text: str, x: Tensor) -> Tensor:
 
 
 def sliced(kind: type[Letters], text: str, x: Tensor) -> Tensor:
+    """``islice`` itself leaves it."""
     letters = kind(text + "-")
     for _ in itertools.islice(letters, 1):
         x = x + 1
@@ -139,7 +195,21 @@ def raised(kind: type[Letters], text: str, x: Tensor) -> Tensor:
     return x + 100 * len(letters.told)
 
 
-ENDED, LEFT = (whole, collected), (broken, named, first_of_each, numbered, sliced, raised)
+def all_unpacked(kind: type[Letters], text: str, x: Tensor) -> Tensor:
+    """Python leaves what has too many itself, before a handler runs."""
+    letters = kind(text)
+    try:
+        first, second = letters
+        x = x + len(first) + len(second)
+    except ValueError:
+        x = x + 10 * len(letters.told)
+    return x + 100 * len(letters.told)
+
+
+ENDED, LEFT = (
+    (whole, collected, all_unpacked),
+    (broken, named, first_of_each, numbered, raised),
+)
 
 
 def run(func: Callable[..., Tensor], kind: type[Letters], way: dict[str, Any]) -> list[float]:
@@ -155,7 +225,7 @@ def run(func: Callable[..., Tensor], kind: type[Letters], way: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("kind", [Letters, Opened, Within, Simple])
+@pytest.mark.parametrize("kind", [Letters, Opened, Within, Given, Handed, Simple])
 @pytest.mark.parametrize("func", ENDED)
 def test_what_is_gone_through(
     func: Callable[..., Tensor], kind: type[Letters], way: dict[str, Any]
@@ -165,7 +235,7 @@ def test_what_is_gone_through(
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("kind", [Letters, Opened, Within])
+@pytest.mark.parametrize("kind", [Letters, Opened, Within, Given, Handed])
 @pytest.mark.parametrize("func", LEFT)
 def test_what_is_left(
     func: Callable[..., Tensor], kind: type[Letters], way: dict[str, Any]
@@ -173,6 +243,13 @@ def test_what_is_left(
     with pytest.raises(UnsupportedError, match="is left before its end") as caught:
         run(func, kind, way)
     assert "list(...)" in str(caught.value) and "^" in str(caught.value)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("func", [entries, chained])
+def test_what_others_go_through(func: Callable[..., Tensor], way: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match=r"Keyed.__iter__, is left before its end"):
+        run(func, Letters, way)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -193,6 +270,33 @@ def test_plain_python_leaves_them() -> None:
         return len(letters.told)
 
     assert autobatch.vmap(program)(autobatch.objects(TEXTS)).tolist() == [1] * len(TEXTS)
+
+
+def test_those_that_are_forgotten() -> None:
+    """Of many, those that have been left with nothing to do are dropped; others still refuse."""
+
+    def program(text: str, x: Tensor) -> Tensor:
+        letters = Simple(text)
+        for _ in range(40):
+            for _ in letters:
+                break
+        return x
+
+    def begins(text: str, x: Tensor) -> Tensor:
+        for _ in Letters(text):
+            break
+        return program(text, x)
+
+    old, generators.MOST = generators.MOST, 16
+    try:
+        batched = autobatch.vmap(program, plain="never")
+        assert batched(autobatch.objects(TEXTS), torch.ones(len(TEXTS))).tolist() == [1] * 8
+        for way in WAYS:
+            with pytest.raises(UnsupportedError, match="is left before its end"):
+                begun = autobatch.vmap(begins, **{"plain": "never", **way})
+                begun(autobatch.objects(TEXTS), torch.ones(len(TEXTS)))
+    finally:
+        generators.MOST = old
 
 
 def test_a_stream_is_refused_at_its_end() -> None:

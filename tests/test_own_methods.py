@@ -283,3 +283,31 @@ def test_objects_whose_methods_part_threads_stay_together(program):
     with autobatch.counts() as counts:
         autobatch.vmap(program)(zs)
     assert counts.by_thread == 0
+
+
+class Added:
+    """Notes that it is asked; large ones fail."""
+
+    def __init__(self, value):
+        self.value = value
+        self.asked = 0
+
+    def __radd__(self, other):
+        self.asked += 1
+        if self.value > 2:
+            raise ValueError(f"{self.value} is too large")
+        return other + self.value
+
+
+def sums_up_to_one_that_fails(n):
+    one, other = Added(1), Added(n)
+    try:
+        total = sum([one, other, one])
+    except ValueError:
+        total = -1
+    return total, one.asked, other.asked
+
+
+def test_what_a_sum_has_asked_before_one_that_fails_stays_done():
+    assert_matches_loop(sums_up_to_one_that_fails, [NUMBERS], scalars="python")
+    assert_matches_loop(sums_up_to_one_that_fails, [NUMBERS + 2], scalars="python")

@@ -124,6 +124,8 @@ class Writer:
                 return f"del {args[0]}[{args[1]}]"
             case "append":
                 return f"{args[0]}.append({args[1]})"
+            case "delete":
+                return f"del {self.var(op.attr)}"
             case "next":
                 end = f"{OWN}end"
                 return (

@@ -1,21 +1,50 @@
-"""The generators that a run has made by itself, and that do something at their end.
+"""The generators that a run goes through, which may do something where they are left.
 
-Which do is in ``host.left_early``. Invariant: at the end of a run each has come to its own end, or
-has not begun; else the run is refused.
+    def __iter__(self):
+        with self.opened() as lines:
+            yield from lines
+
+Python ends a generator as soon as nobody holds it: where a loop is left, or a name is given up. A
+batch holds what threads have together for as long as one of them needs it, and drops what a thread
+does not read again, so what stands behind the ``yield`` would be done later, or sooner. One that
+comes to its end does it in its place.
+
+In: what operations on the host give. Out: a refusal, where a generator of the user's has been left
+that has more to do, or one that such goes through (``for line in self.lines``, ``map(f, lines)``).
+All are held until then, so that none does it meanwhile; those that have ended, or that nobody else
+holds and that have nothing to do, are forgotten now and then.
 """
 
 from __future__ import annotations
 
+import ast
+import gc
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
-from types import FunctionType
-from typing import Any
+from sys import getrefcount
+from types import CellType, CodeType, FunctionType, GeneratorType
+from typing import Any, TypeAlias
 
+from autobatch.batching.effects import is_library
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.source import Span
+from autobatch.source import SourceUnavailable, Span, function_node
 
 MOST = 1024
-"""Generators after which those that have ended are forgotten: a stream makes ever more."""
+"""Iterators after which some are forgotten: a stream makes ever more."""
+LAZY = frozenset(
+    {
+        *(GeneratorType, zip, map, filter, enumerate),
+        *(each for each in vars(itertools).values() if isinstance(each, type)),
+    }
+)
+"""Iterators that go through others, and hold them."""
+BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+ENDING = (ast.Try, ast.TryStar, ast.With, ast.AsyncWith)
+ENDS: dict[CodeType, bool] = {}
+
+Generator: TypeAlias = "GeneratorType[Any, Any, Any]"
 
 
 def is_generator(function: object) -> bool:
@@ -23,60 +52,105 @@ def is_generator(function: object) -> bool:
     return type(function) is FunctionType and bool(function.__code__.co_flags & CO_GENERATOR)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Going:
-    """What stands in a program for a generator, made at a place; ``of``: a class or function.
+    """An iterator, and where a program has asked for it."""
 
-    It is known whether that has begun, and has come to its end.
-    """
-
-    __slots__ = ("begun", "ended", "generator", "of", "span")
-
-    def __init__(self, generator: Any, of: type | FunctionType, span: Span | None) -> None:
-        self.generator, self.of, self.span = generator, of, span
-        self.begun = self.ended = False
-
-    def __iter__(self) -> Going:
-        return self
-
-    def __next__(self) -> Any:
-        self.begun = True
-        try:
-            return next(self.generator)
-        except BaseException:
-            self.ended = True
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "close":
-            self.ended = True
-        return getattr(self.generator, name)
+    iterator: Any
+    span: Span | None
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Generators:
-    """Those of a run that do something at their end."""
+    """Those of a run; ``most`` is how many it holds before it looks which to forget."""
 
     going: list[Going] = field(default_factory=list)
+    most: int = field(default_factory=lambda: MOST)
 
-    def add(self, of: type | FunctionType, generator: Any, span: Span | None) -> Going:
-        """What stands for a generator."""
-        if len(self.going) >= MOST:
-            self.going = [each for each in self.going if not each.ended]
-        found = Going(generator, of, span)
-        self.going.append(found)
-        return found
+    def see(self, results: Sequence[Any], span: Span | None) -> None:
+        """See to the iterators among what a program has been given."""
+        if LAZY.isdisjoint(map(type, results)):
+            return
+        for each in results:
+            if type(each) in LAZY:
+                self.add(each, span)
+
+    def add(self, iterator: Any, span: Span | None) -> None:
+        if len(self.going) >= self.most:
+            self.going = [e for e in self.going if is_held(e) or has_more(e.iterator)]
+            self.most = max(MOST, 2 * len(self.going))
+        self.going.append(Going(iterator, span))
 
     def check(self) -> None:
-        """Refuse what has been left; of all that a run has made, once it has ended."""
+        """Refuse what has been left with more to do; of all that a run has made, once it ended."""
         for each in self.going:
-            if each.begun and not each.ended:
-                raise left(each.of, each.span)
+            found = has_more(each.iterator)
+            if found is not None:
+                raise left(found, each.span)
 
 
-def left(kind: type | FunctionType, span: Span | None) -> UnsupportedError:
+def is_held(going: Going) -> bool:
+    """Whether more than a run's list hold an iterator, which may go on then."""
+    return getrefcount(going.iterator) > 2
+
+
+def has_more(iterator: Any) -> Generator | None:
+    """A generator of the user's that does more where an iterator is left as it is."""
+    return next((each for each in going_through(iterator) if is_within(each)), None)
+
+
+def going_through(iterator: Any) -> Iterator[Generator]:
+    """The generators that have begun and not ended, of an iterator and of those that it holds."""
+    waiting, seen = [iterator], set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if type(each) is GeneratorType:
+            if not each.gi_suspended:
+                continue
+            yield each
+        for held in gc.get_referents(each):
+            waiting += held if type(held) is tuple else [held] if type(held) in LAZY else []
+
+
+def is_within(generator: Generator) -> bool:
+    """Whether one of the user's yields within what is to do more; it may where there is no text."""
+    code, frame = generator.gi_code, generator.gi_frame
+    if code not in ENDS:
+        cells = tuple(CellType() for _ in code.co_freevars)
+        function = FunctionType(code, frame.f_globals if frame else {}, closure=cells)
+        ENDS[code] = not is_library(function) and yields_within(function)
+    return ENDS[code]
+
+
+def yields_within(function: FunctionType) -> bool:
+    if function.__name__ == "<genexpr>":  # has no statements
+        return False
+    try:
+        node = function_node(function).node
+    except SourceUnavailable:
+        return True
+    return any(isinstance(e, ENDING) and yields(e) for e in within(node))
+
+
+def yields(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in within(node))
+
+
+def within(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a node, but for functions in it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, BODIES):
+            yield child
+            yield from within(child)
+
+
+def left(generator: Generator, span: Span | None) -> UnsupportedError:
     return UnsupportedError(
         Diagnostic(
-            f"A generator of {kind.__name__}'s is left before its end.",
+            f"A generator, {generator.__qualname__}, is left before its end.",
             span,
             "made here",
             (

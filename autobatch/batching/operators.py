@@ -47,6 +47,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
+from autobatch.forms.asking import answered, is_other, is_same
 from autobatch.structure import own_attribute
 from autobatch.values import packs
 from autobatch.values.cells import (
@@ -292,14 +293,22 @@ def class_of(value: Any) -> type | None:
 
 
 def instance_binary(
-    context: Context, name: str, left: Cell, right: Cell, meaning: Any = None
+    context: Context,
+    name: str,
+    left: Cell,
+    right: Cell,
+    meaning: Any = None,
+    is_asked: bool = False,
 ) -> Cell:
     """``x.__add__(y)``, then ``y.__radd__(x)``, as Python asks them.
 
-    ``meaning`` is what is run thread by thread where neither has an answer.
+    ``meaning`` is what is run thread by thread where neither has an answer. ``is_asked``: ``x`` has
+    said that it does not know what ``x += y`` is.
     """
+    asked, answer = {0} if is_asked else set(), uniform(NotImplemented)
+    x, y = read(left), read(right)  # a call may leave them otherwise
     for method, receiver, other in asked_in_turn(name, left, right):
-        value = read(receiver)
+        value = x if receiver is left else y
         kind = value.type if is_instance(value) else None
         function = own_method(value, method) if kind is None else special_method(kind, method)
         if name == "mod" and receiver is left and class_of(value) in (str, bytes):
@@ -314,15 +323,70 @@ def instance_binary(
                 continue
             operator = name if receiver is left else REFLECTED[name]
             return binary(context, operator, *fields)
-        result = context.invoke(context, function, [receiver, other], {})
-        if getattr(read(result), "obj", None) is not NotImplemented:
-            return result
+        answer = next_answer(context, answer, function, receiver, other)
+        asked.add(0 if receiver is left else 1)
+        if not lacks_answer(answer):
+            return answer
     else:
-        if name in ("eq", "ne") and has_own(read(left), read(right), "__eq__") and name == "ne":
+        if name == "ne" and not asked and has_own(x, y, "__eq__"):
             return finished(context, partial(instance_binary, context, "eq", left, right), negation)
-        if name in ("eq", "ne") and (is_instance(read(left)) or is_instance(read(right))):
-            return uniform((left is right) == (name == "eq"))
-    return run_rows(context, meaning or semantics.SEMANTICS[name], [left, right], {}, "objects")
+        if name in ("eq", "ne") and (asked or is_instance(x) or is_instance(y)):
+            same = is_same if name == "eq" else is_other
+            return next_answer(context, answer, same, left, right)
+    meaning = meaning or semantics.SEMANTICS[name]
+    if not asked:
+        return run_rows(context, meaning, [left, right], {}, "objects")
+    return next_answer(context, answer, Unanswered(meaning, frozenset(asked)), left, right)
+
+
+def answered_otherwise(context: Context, name: str, answer: Cell, left: Cell, right: Cell) -> Cell:
+    """What ``x.__iadd__(y)`` has said, or what ``x + y`` is."""
+    if not lacks_answer(answer):
+        return answer
+    if type(read(answer)) is not Uniform:
+        return next_answer(context, answer, semantics.SEMANTICS[name], left, right)
+    return instance_binary(context, name, left, right, semantics.SEMANTICS[f"i{name}"], True)
+
+
+def next_answer(context: Context, answer: Cell, function: Any, receiver: Cell, other: Cell) -> Cell:
+    """What is said by a method, or in the end by Python, where there is no answer yet."""
+    if type(read(answer)) is not Uniform:
+        given = [answer, uniform(function, shared=True), receiver, other]
+        return context.invoke(context, answered, given, {})
+    if isinstance(function, Unanswered):
+        return run_rows(context, function, [receiver, other], {}, "objects")
+    return context.invoke(context, function, [receiver, other], {})
+
+
+def lacks_answer(answer: Cell) -> bool:
+    """Whether a method has none in some thread."""
+    value = read(answer)
+    if type(value) is Objects:
+        return any(item is NotImplemented for item in value.items)
+    return getattr(value, "obj", None) is NotImplemented
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unanswered:
+    """An operator whose operands, those of the places ``asked``, have said that they do not know.
+
+    They are not asked again, nor is another of the same class, for which one has spoken: what
+    stands for them has their class's name, and is an index alike.
+    """
+
+    meaning: Callable[[Any, Any], Any]
+    asked: frozenset[int]
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        asked = (0, 1) if type(left) is type(right) else self.asked
+        given = (stand_in(v) if i in asked else v for i, v in enumerate((left, right)))
+        return self.meaning(*given)
+
+
+def stand_in(value: Any) -> Any:
+    kind = type(value)
+    index = getattr(kind, "__index__", None)
+    return type(kind.__name__, (), {} if index is None else {"__index__": lambda _: index(value)})()
 
 
 def has_own(left: Any, right: Any, method: str) -> bool:
@@ -391,26 +455,22 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     if is_instance(value) and special_method(value.type, f"__i{name}__"):
         method = getattr(value.type, f"__i{name}__")
         result = context.invoke(context, method, [left, right], {})
-        if getattr(read(result), "obj", None) is not NotImplemented:
-            return result
-        return binary(context, name, left, right, meaning)
+        return answered_otherwise(context, name, result, left, right)
     if type(value) is Container and value.type in (list, dict, set):
         return kept(context, meaning, left, right)
     if type(value) is Uniform and hasattr(value.obj, f"__i{name}__"):
         method = getattr(type(value.obj), f"__i{name}__")
         if effect_of(method) == "program":
             result = context.invoke(context, method, [left, right], {})
-            if getattr(read(result), "obj", None) is not NotImplemented:
-                return result
-            return binary(context, name, left, right, meaning)
+            return answered_otherwise(context, name, result, left, right)
         raise writes.shared_write(context, writes.described(value.obj))
-    if type(value) is Objects and any(writable(item) for item in value.items):
+    if type(value) is Objects and any(writable(item, f"__i{name}__") for item in value.items):
         return kept(context, meaning, left, right)
     return binary(context, name, left, right, meaning)
 
 
-def writable(item: Any) -> bool:
-    return isinstance(item, Tensor | list | dict | set | bytearray) or hasattr(item, "__iadd__")
+def writable(item: Any, method: str) -> bool:
+    return isinstance(item, Tensor | list | dict | set | bytearray) or hasattr(item, method)
 
 
 def kept(context: Context, meaning: Callable[..., Any], left: Cell, right: Cell) -> Cell:

@@ -123,6 +123,7 @@ def unpack(shape: UnpackShape, value: Any) -> tuple[Any, ...]:
         if len(before) < shape.before:
             raise ValueError(_too_few(shape.before, len(before), ""))
         if next(items, _END) is not _END:
+            del items  # a generator is left before the exception has a traceback
             raise ValueError(f"too many values to unpack (expected {shape.before})")
         return tuple(before)
     rest = list(items) if len(before) == shape.before else []

@@ -1,6 +1,6 @@
 """What stands for functions of torch's, as Python for one example: forms of control flow
 (``control``, ``trees``), distances of distributions (``distances``), checkpoints (``recomputed``),
-maps of trees (``mapping``).
+maps of trees (``mapping``); and for Python's own asking of methods (``asking``).
 
 ``meant(callee)`` is what a program runs where it calls something that stands for a function.
 """
@@ -22,7 +22,7 @@ from autobatch.compat import (
     torch_while_loop,
     uncompiled,
 )
-from autobatch.forms import distances, mapping, recomputed
+from autobatch.forms import asking, distances, mapping, recomputed
 from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
 from autobatch.structure import own_attribute
 
@@ -32,6 +32,7 @@ FORMS: tuple[Any, ...] = (
     *(cond, foldl, foldr, scan, scan_stacking_first, while_loop),
     *(distances.kl_divergence, distances.of_one_family),
     *(recomputed.checkpoint, recomputed.checkpoint_sequential),
+    *(asking.answered, asking.is_same, asking.is_other),
     *(mapping.mapped, mapping.tree_map, mapping.tree_map_),
 )
 for _form in FORMS:

@@ -13,6 +13,7 @@ from torch import Tensor
 from autobatch.batching import arithmetic
 from autobatch.batching.containers import iterators, ordering, picking, sums
 from autobatch.batching.context import Context, Handler, RowsFail
+from autobatch.batching.host.own_methods import may_show
 from autobatch.batching.kinds import (
     event_of,
     is_instance,
@@ -20,6 +21,7 @@ from autobatch.batching.kinds import (
     is_tensor,
     own_method,
     parts_of,
+    user_class,
 )
 from autobatch.batching.operators import binary
 from autobatch.batching.tensors import torch_ops
@@ -59,6 +61,9 @@ def _sum(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     if parts is None:
         return None
     start = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
+    asked = [part for part in (start, *parts) if user_class(read(part)) is not None]
+    if asked and not is_iterator(value) and may_show(context, sum, asked, args):
+        return None  # what additions have done before one that fails stays done
     try:
         return sums.summed(context, parts, start)
     except RowsFail as failure:

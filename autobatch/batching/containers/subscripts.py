@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -220,21 +221,19 @@ def key_in(value: Any, cell: Cell) -> Any:
     return entry_key(cell) if is_dict else static_key(cell)
 
 
-LACKS = {
-    "__getitem__": "is not subscriptable",
-    "__iter__": "is not iterable",
-    "__setitem__": "does not support item assignment",
-    "__delitem__": "doesn't support item deletion",
+SAYS: dict[str, Callable[..., Any]] = {
+    "__getitem__": operator.getitem,
+    "__iter__": iter,
+    "__setitem__": operator.setitem,
+    "__delitem__": operator.delitem,
 }
-"""What Python says of an object without a method."""
+"""What says, of an object without a method, that it has none."""
 
 
 def special(context: Context, method: str, cells: list[Cell]) -> Cell:
-    kind: Any = user_class(read(cells[0]))
-    function = special_method(kind, method)
+    function = special_method(user_class(read(cells[0])), method)
     if function is None:
-        error = TypeError(f"{kind.__name__!r} object {LACKS[method]}")
-        raise RowsFail(context.lowest(), error) from error
+        return run_rows(context, SAYS[method], cells, {}, "objects", keep=True)
     return context.invoke(context, function, cells, {})
 
 

@@ -22,7 +22,6 @@ from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.getters import note_reached
-from autobatch.batching.host.left_early import begun, keeps
 from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
@@ -133,9 +132,6 @@ def run_rows(
         for row in range(context.k):
             look([column[row] for column in columns], {name: named[name][row] for name in named})
     note_reached(context.foreign, asked, (item for column in columns for item in column))
-    if keeps(asked):
-        begin = partial(begun, context.services.generators, span=context.span)
-        columns = [list(map(begin, column)) for column in columns]
     once = once or any(map(advances, (*columns, *named.values())))
     of_torch = context.paths is None and context.services.alike is None
     if len(columns) == 1 and not named and of_torch:
@@ -194,6 +190,7 @@ def called(
         results = with_effect(context, call, items, fresh)
     else:
         results = made(context, call, items, fresh, once)
+    context.services.generators.see(results, context.span)
     if not fresh:
         note_shared(context, results, is_keeping(function))
     return from_rows(context, results, fresh)

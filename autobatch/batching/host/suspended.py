@@ -13,11 +13,8 @@ changes as in Python.
 
 from __future__ import annotations
 
-import functools
-
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
-from autobatch.batching.host import left_early
 from autobatch.batching.host.own_methods import classes
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.trace import Untraceable
@@ -33,7 +30,5 @@ def call(context: Context, target: Target) -> Cell:
         raise Untraceable("it makes a generator")
     given = [*target.args, *target.kwargs.values()]
     services.handing.refuse_generator(function, {kind for kind, _ in classes(given, True, True)})
-    make = functools.partial(left_early.made, services.generators, function)
-    functools.update_wrapper(make, function)
     args, kwargs = target.args, target.kwargs
-    return run_rows(context, make, args, kwargs, WHY, keep=True, fresh=False, effect=False)
+    return run_rows(context, function, args, kwargs, WHY, keep=True, fresh=False, effect=False)

@@ -18,7 +18,6 @@ from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.calling.seeding import for_one, row_by_row
 from autobatch.batching.containers.callees import is_hashable
 from autobatch.batching.generators import Generators, is_generator
-from autobatch.batching.host.left_early import begun, keeps, made
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.batching.objects.dispatching import dispatching_method
@@ -86,9 +85,9 @@ class Calls:
             method = dispatching_method(operands[0], op.attr)
             if method is not None:
                 return method
-        if op.name == "iter":
-            operands = (begun(self.generators, operands[0], op.span),)
-        return semantics.apply(op.name, op.attr, operands)
+        result = semantics.apply(op.name, op.attr, operands)
+        self.generators.see((result,), op.span)
+        return result
 
     def resolved(self, shape: CallShape, target: Any, operands: Args, span: Span) -> Resolution:
         """What a call runs that ends its block; a refusal says where."""
@@ -123,8 +122,7 @@ class Calls:
                 return Resolution(callee, (*own, *args), {**named, **kwargs})
         if opened.effect == "generator":
             self.watch.refuse_generator(opened.callee, (*own, *args, *kwargs.values()))
-            make = partial(made, self.generators, opened.callee)
-            return Resolution(make, (*own, *args), {**named, **kwargs})
+            return Resolution(opened.callee, (*own, *args), {**named, **kwargs})
         if opened.effect == "chain" and len(args) == 1 and not kwargs:
             return Resolution(opened.callee, args, kwargs, is_chain=True)
         if is_hashable(target) and (made_of(target) or kind_of(target) in DIRECT):
@@ -150,9 +148,9 @@ class Calls:
             called = partial(self.chained, run, called, span)
         elif found.transforms:
             called, *args = self.transforming(run, called, args, span)
-        if keeps(called):
-            args = [begun(self.generators, arg, span) for arg in args]
-        return self.watch.plain(called, args, found.kwargs, span, found.entered)
+        result = self.watch.plain(called, args, found.kwargs, span, found.entered)
+        self.generators.see((result,), span)
+        return result
 
     def made_apart(self, run: Run, found: Resolution, span: Span) -> Any:
         """The result of plain Python, of a call that ends its block."""
