@@ -312,3 +312,40 @@ def test_a_stream_is_refused_at_its_end() -> None:
         for at, _ in autobatch.stream(program, TEXTS, width=2, plain="never"):
             seen.append(at)
     assert sorted(seen) == list(range(len(TEXTS)))
+
+
+COUNTED, NOTED = 0, []
+
+
+class Counting:
+    """What it does beside giving items would come between what it does for others."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        global COUNTED
+        for i in range(self.n):
+            COUNTED += 1
+            yield i * COUNTED
+
+
+class Noting(Counting):
+    def __iter__(self) -> Iterator[int]:
+        for i in range(self.n):
+            NOTED.append(i)
+            yield i
+
+
+@pytest.mark.parametrize("way", [{}, {"plain": "never"}, {"engine": "sequential"}], ids=str)
+@pytest.mark.parametrize("kind", [Counting, Noting])
+def test_one_that_writes_what_others_see_is_refused(kind: type, way: dict[str, Any]) -> None:
+    def function(n: int) -> int:
+        total = 0
+        for i in kind(n):
+            total += i
+        return total
+
+    with pytest.raises(autobatch.UnsupportedError, match=r"not supported in a program"):
+        autobatch.vmap(function, scalars="python", **way)(torch.tensor([3, 1, 2]))
+    assert COUNTED == 0 and not NOTED

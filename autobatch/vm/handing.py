@@ -26,6 +26,7 @@ from typing import Any
 from autobatch.batching.calling.resolving import is_call_of_function
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.generators import is_generator
 from autobatch.batching.host.getters import note_function, reading
 from autobatch.batching.host.named import asks_by_name, watched
 from autobatch.batching.host.own_methods import refuse_finalizer
@@ -145,7 +146,9 @@ class Handing:
             if key in self.looked or not self.is_program(function):
                 continue
             try:  # anew: what is kept may have been lowered for a receiver of the program's own
-                lowered = lower(function, self.library.resolver, receiver=own).function
+                lowered = lower(
+                    function, self.library.resolver, receiver=own, yields=is_generator(function)
+                ).function
             except AutobatchError as error:
                 if is_write(error):
                     raise
@@ -159,8 +162,8 @@ class Handing:
                     waiting.append(inner)
 
     def is_program(self, function: Any) -> bool:
-        """Whether a function is the user's, in a form that is lowered."""
-        return (
+        """Whether a function is the user's, in a form that is lowered, if only to look into it."""
+        return is_generator(function) or (
             isinstance(function, FunctionType)
             and effect_of(function) == "program"
             and not function.__code__.co_flags & NO_FUNCTION

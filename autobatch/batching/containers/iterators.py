@@ -16,12 +16,20 @@ from autobatch.batching import guards, lists, semantics
 from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, subscripts, zipped
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.generators import is_generator
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.getters import note_class, note_reached
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.host.rows import RowDraws, run_rows
-from autobatch.batching.kinds import NO_FUNCTION, is_instance, is_number_column, is_tensor, parts_of
+from autobatch.batching.kinds import (
+    NO_FUNCTION,
+    found_in_class,
+    is_instance,
+    is_number_column,
+    is_tensor,
+    parts_of,
+)
 from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import binary
 from autobatch.batching.protocols import special_method
@@ -92,6 +100,7 @@ def iterate(context: Context, cell: Cell) -> Cell:
             code = own_attribute(method, "__code__")
             if code is not None and not code.co_flags & NO_FUNCTION:
                 return subscripts.special(context, "__iter__", [cell])
+            refuse_writer(context, kind)
             return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)
         case Container() if (parts := stateless.in_order(value)) is not None:
             return over(Cell(Container(tuple, parts)))
@@ -99,8 +108,21 @@ def iterate(context: Context, cell: Cell) -> Cell:
             return uniform_iterator(context, cell, obj)
         case Objects(lists=found) if found is not None:
             return over(cell)
+        case Objects(items=items):
+            for kind in set(map(type, items)):
+                refuse_writer(context, kind)
     guards.refuse_iterator(context, cell)
     return run_rows(context, iter, [cell], {}, "objects", fresh=False)
+
+
+def refuse_writer(context: Context, kind: type) -> None:
+    """Refuse a class's own generator that can be seen to write what others see.
+
+    It goes on item by item, so that the writes of threads would come between each other.
+    """
+    method, handing = found_in_class(kind, "__iter__"), context.services.handing
+    if is_generator(method) and handing is not None:
+        handing.refuse(method)
 
 
 def over(cell: Cell) -> Cell:
