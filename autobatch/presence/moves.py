@@ -19,7 +19,7 @@ from autobatch.compat import set_grad, within_duals, within_level
 from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
 
-MOVE, PLACE = "autobatch.move", "autobatch.place"
+MOVE, PLACE, OWNERS = "autobatch.move", "autobatch.place", "autobatch.owners"
 PERMUTES = (
     "IndexSelectBackward0",
     "IndexBackward0",
@@ -50,7 +50,10 @@ RECORDED = Recorded()
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Taken:
-    """Row ``i`` of the result is row ``index[i]`` of the operand, which has so many."""
+    """Row ``i`` of the result is row ``index[i]`` of the operand, which has so many.
+
+    An index ``[n, ...]`` is of parts of a row of the result, each from a row of its own.
+    """
 
     index: Tensor
     count: int
@@ -124,6 +127,24 @@ class Arranged:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Added:
+    """Row ``i`` of the last operand is a part of row ``index[i]`` of the result, or of several.
+
+    The result has so many rows; those of the first operand stay where they are.
+    """
+
+    index: Tensor
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Parted:
+    """Each result is a tensor of one thread's own, of the next so many rows of the operand."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mixed:
     """A row of the result comes from any rows of the operands."""
 
@@ -142,7 +163,7 @@ class Derived:
 
 STACKED, UNBOUND, MIXED, KEPT = Stacked(), Unbound(), Mixed(), Kept()
 Rows = Taken | Kept | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread
-Move = Rows | Arranged | Mixed | Derived
+Move = Rows | Arranged | Added | Parted | Mixed | Derived
 
 
 def keeping() -> AbstractContextManager[Any]:
@@ -194,6 +215,32 @@ def stayed(results: Iterable[Tensor], before: set[Any]) -> None:
         waiting += [earlier for earlier, _ in node.next_functions]
 
 
+def added(result: Tensor, index: Tensor, count: int) -> Tensor:
+    """What adds rows to those at ``index``, or puts them there: see ``Added``."""
+    return noted(result, Added(index, count))
+
+
+def flattened(data: Tensor) -> Tensor:
+    """``data.flatten(0, 1)``."""
+    return noted(data.flatten(0, 1), Spread(data.shape[1]))
+
+
+def grouped(rows: Tensor, size: int) -> Tensor:
+    """So many rows as one, ``[k, size, *E]``; ``size`` is not 0."""
+    return noted(rows.reshape(-1, size, *rows.shape[1:]), Grouped(size))
+
+
+def owned(table: Tensor, sizes: Sequence[int]) -> Tensor:
+    """A table, made for that, of so many rows for each thread: its tensor, and needed as one.
+
+    A loop's gradient of a part of a tensor is one of the whole, zero elsewhere.
+    """
+    for layer in differentiated(table):
+        if (node := layer.tensor.grad_fn) is not None:
+            notes_of(node)[OWNERS] = sizes
+    return table
+
+
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """``torch.cat(parts)``."""
     result = torch.cat(list(parts))
@@ -207,6 +254,14 @@ def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     parts = torch.split(data, list(sizes))
     if parts and is_differentiated(data):
         noted(parts[0], Cut(tuple(sizes)))
+    return parts
+
+
+def parted(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """``data.split(sizes)``, of which each is a tensor of one thread's own."""
+    parts = torch.split(data, list(sizes))
+    if parts and is_differentiated(data):
+        noted(parts[0], Parted(tuple(sizes)))
     return parts
 
 
@@ -241,6 +296,11 @@ def notes_of(node: Any) -> dict[Any, Any]:
 
 def move_of(node: Any) -> Move | None:
     return notes_of(node).get(MOVE)
+
+
+def owners_of(node: Any) -> Sequence[int] | None:
+    """How many rows of a node's result each thread has as its tensor, if that is known."""
+    return notes_of(node).get(OWNERS)
 
 
 def place_of(node: Any) -> Any:

@@ -19,6 +19,7 @@ from torch import Tensor
 from autobatch.compat import on_host
 from autobatch.presence.moves import (
     PERMUTES,
+    Added,
     Arranged,
     Cut,
     Derived,
@@ -27,12 +28,14 @@ from autobatch.presence.moves import (
     Kept,
     Listed,
     Mixed,
+    Parted,
     Picked,
     Spread,
     Stacked,
     Taken,
     Unbound,
     move_of,
+    owners_of,
     place_of,
 )
 
@@ -121,6 +124,8 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
     mask = all_of(parts.values())
     if is_nothing(mask):
         return [NOTHING] * len(operands)
+    if (sizes := owners_of(node)) is not None:
+        mask = of_owners(mask, sizes)
     match move_of(node):
         case Derived(_, first):
             return [None if first is None else mask] * len(operands)
@@ -149,6 +154,12 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
             return [gathered(mask, size)] * len(operands)
         case Arranged(index, sizes):
             return list(present(node, split(scattered(index, mask, sum(sizes)), sizes)))
+        case Added(index, count):
+            return of_added(node, mask, index, count)
+        case Parted(sizes):
+            return [
+                np.repeat([needs_any(parts.get(nr, NOTHING)) for nr in range(len(sizes))], sizes)
+            ]
         case Mixed():
             return [None] * len(operands)
     raise AssertionError(node)
@@ -199,12 +210,32 @@ def needs_any(mask: Mask) -> bool:
 
 def scattered(index: Tensor, mask: Mask, size: int) -> Mask:
     """The rows that have been taken and are needed."""
-    rows = on_host(index).reshape(-1)
-    if mask is not None and mask.shape != rows.shape:
+    rows = np.atleast_1d(on_host(index))
+    if mask is not None and mask.shape != rows.shape[:1]:
         return None
     found = np.zeros(size, np.bool_)
     found[rows if mask is None else rows[mask]] = True
     return None if found.all() else found
+
+
+def of_owners(mask: Mask, sizes: Sequence[int]) -> Mask:
+    """All rows of the threads of which any row is needed."""
+    if mask is None or len(mask) != sum(sizes):
+        return None
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    found = np.zeros(len(sizes), np.bool_)
+    found[owners[mask]] = True
+    return found[owners]
+
+
+def of_added(node: Any, mask: Mask, index: Tensor, count: int) -> Sequence[Mask]:
+    """The rows needed of what rows are added to, and of these."""
+    at, rows = on_host(index), None
+    if mask is not None and len(mask) == count:
+        rows = mask[at].reshape(len(at), -1).any(1)
+    if len(node.next_functions) != 2:
+        return [None] * len(listed(node))
+    return list(present(node, [mask, rows]))
 
 
 def gathered(mask: Mask, size: int) -> Mask:

@@ -90,7 +90,7 @@ class Lists:
             return self.table.at(where)
         if type(where) is int:
             return self.table.select(1, where).clone()  # type: ignore[no-any-return]
-        return moves.taken(self.table.flatten(0, 1), self.flat(where))
+        return moves.taken(moves.flattened(self.table), self.flat(where))
 
     def flat(self, where: Tensor | int) -> Tensor:
         k, capacity = self.table.shape[:2]
@@ -143,7 +143,7 @@ class Lists:
         places = places.clamp(max=capacity - 1) + torch.arange(
             0, k * capacity, capacity, device=self.table.device
         ).reshape(k, 1)
-        table = self.table.flatten(0, 1).index_select(0, places.flatten())
+        table = moves.taken(moves.flattened(self.table), places.flatten())
         return Lists(self.tag, table.reshape(k, room, *table.shape[1:]), lengths, self.bounds)
 
     def turned(self) -> Lists:
@@ -153,7 +153,7 @@ class Lists:
         if type(self.table) is Logged:
             return Lists(self.tag, self.table.taken(index), self.lengths)
         flat = on_device(index, self.table.device) + self.flat(0)[:, None]
-        table = moves.taken(self.table.flatten(0, 1), flat.flatten())
+        table = moves.taken(moves.flattened(self.table), flat.flatten())
         return Lists(
             self.tag, table.reshape(*index.shape, *table.shape[1:]), self.lengths, self.bounds
         )
@@ -205,8 +205,7 @@ class Lists:
             if plain:
                 self.table = table.select_scatter(rows, 1, where)
             else:
-                flat = table.flatten(0, 1).index_copy(0, self.flat(where), rows)
-                self.table = flat.reshape(table.shape)
+                self.table = put(table, self.flat(where), rows)
             return
         if self.lent or (table.is_inference() and not torch.is_inference_mode_enabled()):
             table = self.table = table.clone()
@@ -235,10 +234,9 @@ class Lists:
         )
         source, target = row * other.table.shape[1] + place, row * room + self.lengths[row] + place
         index, onto = (on_device(at, table.device) for at in (source, target))
-        rows = other.table.flatten(0, 1).index_select(0, index)
-        flat = table.flatten(0, 1).index_copy(0, onto, rows)
+        rows = moves.taken(moves.flattened(other.table), index)
         bounds = join_bounds((self.bounds, other.bounds)) if self.tag == "int" else None
-        return Lists(self.tag, flat.reshape(table.shape), self.lengths + other.lengths, bounds)
+        return Lists(self.tag, put(table, onto, rows), self.lengths + other.lengths, bounds)
 
     def plus_logged(self, other: Lists, room: int) -> Lists:
         """The same over a log; no copy of elements."""
@@ -254,6 +252,13 @@ class Lists:
         """Make room for as many elements again."""
         self.table = wider(self.table, roomy(self.most))
         self.lent = False
+
+
+def put(table: Tensor, places: Tensor, rows: Tensor) -> Tensor:
+    """A table ``[k, capacity, *E]`` with other elements at some places, counted through it."""
+    flat = moves.flattened(table)
+    made = moves.added(flat.index_copy(0, places, rows), places, len(flat))
+    return moves.grouped(made, table.shape[1])
 
 
 def wider(table: Any, room: int) -> Any:

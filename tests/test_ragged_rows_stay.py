@@ -1,0 +1,225 @@
+"""Values of a length of each example's own: what nobody needed of them adds nothing to derivatives.
+
+The derivative of ``x.sqrt()`` is none below zero, and infinite at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from tests.test_gradients_present import WAYS
+from tests.test_rows_stay import NS, XS, loop, slopes
+
+Make = Callable[[Tensor, Tensor, int], Tensor]
+
+
+def own(y: Tensor, n: int) -> Tensor:
+    """Two or three of its elements."""
+    return y[n % 2 :]
+
+
+def iterated(z: Tensor) -> Tensor:
+    total = z.sum() * 0
+    for row in z:
+        total = total + row * row
+    return total
+
+
+def until(z: Tensor) -> Tensor:
+    for row in z:
+        if row > 0.4:
+            return row
+    return z[0]
+
+
+def listed(y: Tensor, n: int, times: Tensor) -> Tensor:
+    rows = []
+    for k in range(n):
+        rows.append(y[k % 3] * times[0])
+    return torch.stack(rows)
+
+
+def elements(y: Tensor, n: int) -> Tensor:
+    rows = list(y)
+    for _ in range(n):
+        rows.append(y[0])
+    return torch.stack(rows)
+
+
+def sliced_list(y: Tensor, n: int) -> Tensor:
+    rows = [y[0], y[1], y[2]]
+    return torch.stack(rows[n % 2 :])
+
+
+def written(z: Tensor, where: Any, value: Any) -> Tensor:
+    made = z.clone()
+    made[where] = value
+    return made
+
+
+def added(z: Tensor, where: Any, value: Any) -> Tensor:
+    made = z.clone()
+    made[where] += value
+    return made
+
+
+def mask(n: int) -> Tensor:
+    return torch.tensor([n % 2 == 0, True, False])
+
+
+@autobatch.per_thread
+def on_host(z: Tensor) -> Tensor:
+    return z * z
+
+
+GRID = torch.linspace(0.5, 2, 6, dtype=torch.float64).view(3, 2)
+
+
+def rows(y: Tensor, n: int) -> Tensor:
+    """A matrix of as many rows."""
+    return (y[:, None] * GRID)[n % 2 :]
+
+
+MADE: dict[str, Make] = {
+    "from": lambda x, y, n: own(y, n),
+    "up to": lambda x, y, n: y[: n % 3 + 1],
+    "between": lambda x, y, n: y[n % 2 : n % 2 + 1 + n // 4],
+    "by steps": lambda x, y, n: own(y, n)[::2],
+    "of rows": lambda x, y, n: rows(y, n),
+    "columns of rows": lambda x, y, n: rows(y, n)[:, 1],
+    "mask": lambda x, y, n: y[mask(n)],
+    "mask of values": lambda x, y, n: y[y > 0.4],
+    "mask of ragged": lambda x, y, n: own(y, n)[own(y, n) > 0.4],
+    "mask of matrices": lambda x, y, n: (y[:, None] * GRID)[(y[:, None] * GRID) > 0.4],
+    "mask of ragged matrices": lambda x, y, n: rows(y, n)[rows(y, n) > 0.4],
+    "masked_select": lambda x, y, n: y.masked_select(mask(n)),
+    "places of its own": lambda x, y, n: y[torch.arange(n)[: n % 3 + 1] % 3],
+    "places of ragged": lambda x, y, n: own(y, n)[torch.arange(n % 2 + 1)],
+    "index_select": lambda x, y, n: own(y, n).index_select(0, torch.arange(n % 2 + 1)),
+    "list": lambda x, y, n: own(y, n)[[1, 0]],
+    "number": lambda x, y, n: own(y, n)[1],
+    "own number": lambda x, y, n: own(y, n)[n % 2],
+    "last": lambda x, y, n: own(y, n)[-1],
+    "rows and column": lambda x, y, n: rows(y, n)[1, 0],
+    "flip": lambda x, y, n: own(y, n).flip(0),
+    "cumsum": lambda x, y, n: own(y, n).cumsum(0),
+    "cumprod": lambda x, y, n: own(y, n).cumprod(0),
+    "cummax": lambda x, y, n: own(y, n).cummax(0).values,
+    "sort": lambda x, y, n: own(y, n).sort().values,
+    "sort of rows": lambda x, y, n: rows(y, n).sort(1, descending=True).values,
+    "cat": lambda x, y, n: torch.cat([own(y, n), x, y[:n]]),
+    "cat with it": lambda x, y, n: torch.cat([x, own(y, n)]),
+    "stack": lambda x, y, n: torch.stack([own(y, n), own(x, n)]),
+    "stack beside": lambda x, y, n: torch.stack([own(y, n), own(x, n)], 1),
+    "sum": lambda x, y, n: own(y, n).sum(),
+    "sum of rows": lambda x, y, n: rows(y, n).sum(0),
+    "sum of all": lambda x, y, n: rows(y, n).sum(),
+    "mean": lambda x, y, n: own(y, n).mean(),
+    "mean of all": lambda x, y, n: rows(y, n).mean(),
+    "prod": lambda x, y, n: own(y, n).prod(),
+    "prod of all": lambda x, y, n: rows(y, n).prod(),
+    "max": lambda x, y, n: own(y, n).max(),
+    "amax": lambda x, y, n: rows(y, n).amax(0),
+    "max of rows": lambda x, y, n: rows(y, n).max(0).values,
+    "min of rows": lambda x, y, n: rows(y, n).min(0)[0],
+    "std": lambda x, y, n: own(y, n).std(),
+    "norm": lambda x, y, n: own(y, n).norm(),
+    "norm of all": lambda x, y, n: rows(y, n).norm(),
+    "logsumexp": lambda x, y, n: own(y, n).logsumexp(0),
+    "softmax": lambda x, y, n: own(y, n).softmax(0) * own(y, n),
+    "log_softmax": lambda x, y, n: rows(y, n).log_softmax(0),
+    "softmax of rows": lambda x, y, n: rows(y, n).softmax(1) * rows(y, n),
+    "steep": lambda x, y, n: own(x, n).sqrt(),
+    "steep twice": lambda x, y, n: own(own(x, n).sqrt().log(), n),
+    "steep of rows": lambda x, y, n: rows(x, n).pow(0.5)[:, 1],
+    "quotient": lambda x, y, n: own(x, n) / own(x + 1, n),
+    "beside": lambda x, y, n: own(x, n) * y[0] + own(x, n) - y.sum(),
+    "clamped": lambda x, y, n: own(y, n).clamp(max=1) + 1,
+    "product": lambda x, y, n: own(y, n) @ own(y, n),
+    "products": lambda x, y, n: (rows(y, n) @ rows(y, n).T).sum(1),
+    "matrices": lambda x, y, n: (rows(y, n) @ rows(x, n).T).softmax(-1) @ rows(y, n),
+    "matrix": lambda x, y, n: rows(y, n) @ GRID.T,
+    "iterated": lambda x, y, n: iterated(own(y, n)),
+    "iterated until": lambda x, y, n: until(own(y, n)),
+    "reversed": lambda x, y, n: sum(reversed(own(y, n))),
+    "sum of Python's": lambda x, y, n: sum(own(y, n)),
+    "sum of a generator": lambda x, y, n: sum(q * 2 for q in own(y, n)),
+    "stacked again": lambda x, y, n: torch.stack([q * 2 for q in own(y, n)]),
+    "list of its own": lambda x, y, n: listed(y, n, y),
+    "list of elements": lambda x, y, n: elements(y, n),
+    "part of a list": lambda x, y, n: sliced_list(y, n),
+    "written": lambda x, y, n: written(own(y, n), 0, x[0]),
+    "written into": lambda x, y, n: written(own(x, n), 1, y[0]),
+    "slice written": lambda x, y, n: written(y, slice(n % 2, None), x[0]),
+    "slice written into": lambda x, y, n: written(x, slice(n % 2, None), own(y, n)),
+    "mask written": lambda x, y, n: written(x, mask(n), y[mask(n)]),
+    "mask written into": lambda x, y, n: written(y, mask(n), x[mask(n)]),
+    "added": lambda x, y, n: added(own(y, n), 1, x[0]),
+    "added to all": lambda x, y, n: added(own(x, n), slice(None), own(y, n)),
+    "index_add": lambda x, y, n: x.index_add(0, torch.arange(3)[n % 2 :], own(y, n)),
+    "index_add of it": lambda x, y, n: y.index_add(0, torch.arange(3)[n % 2 :], own(x, n)),
+    "index_add to it": lambda x, y, n: own(y, n).index_add(0, torch.arange(n % 3), x[: n % 3]),
+    "scatter_add": lambda x, y, n: x.scatter_add(0, torch.arange(3)[n % 2 :], own(y, n)),
+    "where": lambda x, y, n: torch.where(own(x, n) > 0, own(y, n), own(x, n)),
+    "on the host": lambda x, y, n: on_host(own(y, n)),
+    "by shape": lambda x, y, n: own(y, n).repeat(2),
+    "outer": lambda x, y, n: own(y, n).outer(own(x, n)),
+    "diff": lambda x, y, n: own(y, n).diff(),
+    "grad": lambda x, y, n: autobatch.grad(lambda a: (a * a).sum())(own(y, n)),
+}
+
+
+def returned_by_some(make: Make) -> Callable[[Tensor, int], Tensor]:
+    def function(x: Tensor, n: int) -> Tensor:
+        z = make(x, x.sqrt(), n)
+        if n > 2:
+            return z.sum() + x.sum()
+        return x.sum()
+
+    return function
+
+
+def dropped_in_a_loop(make: Make) -> Callable[[Tensor, int], Tensor]:
+    def function(x: Tensor, n: int) -> Tensor:
+        z = make(x, x.sqrt(), n)
+        for _ in range(3 - n):
+            z = x * 2
+        return z.sum() + x.sum()
+
+    return function
+
+
+def agree(function: Callable[..., Any], xs: Tensor, want: Tensor, options: dict[str, Any]) -> None:
+    batch = autobatch.vmap(function, scalars="python", **options)
+    for _ in range(3):
+        found = slopes(lambda xs: batch(xs, NS), xs)
+        torch.testing.assert_close(found, want, equal_nan=True)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", [returned_by_some, dropped_in_a_loop])
+@pytest.mark.parametrize("name", MADE)
+def test_rows_that_nobody_needed(name: str, form: Callable[..., Any], way: str) -> None:
+    function = form(MADE[name])
+    want = slopes(loop(function), XS)
+    assert want.isfinite().all()
+    agree(function, XS, want, {"plain": "never", **WAYS[way]})
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MADE)
+def test_rows_that_are_needed(name: str, way: str) -> None:
+    """They may have an infinite derivative, as in the loop: in parts that are not used, too."""
+    function, xs = returned_by_some(MADE[name]), XS.clone()
+    xs[1, 0], xs[3, 2] = 0, 0
+    want = slopes(loop(function), xs)
+    assert want[[0, 2]].isfinite().all()
+    agree(function, xs, want, {"plain": "never", **WAYS[way]})
