@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 import autobatch
 from tests.test_gradients_present import WAYS
@@ -41,7 +42,7 @@ def until(z: Tensor) -> Tensor:
 def listed(y: Tensor, n: int, times: Tensor) -> Tensor:
     rows = []
     for k in range(n):
-        rows.append(y[k % 3] * times[0])
+        rows.append(y[k % 2] * times[0])
     return torch.stack(rows)
 
 
@@ -223,3 +224,136 @@ def test_rows_that_are_needed(name: str, way: str) -> None:
     want = slopes(loop(function), xs)
     assert want[[0, 2]].isfinite().all()
     agree(function, xs, want, {"plain": "never", **WAYS[way]})
+
+
+LONG = [[-0.3, 0.2, 0.5], [0.1, 0.2], [0.5, -1.0, 2.0, 0.3], [0.4, 0.6, 0.7, 0.8]]
+
+
+def own_rows(rows: list[list[float]] = LONG) -> list[Tensor]:
+    return [torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in rows]
+
+
+def along(function: Callable[..., Any], xs: list[Tensor], *shared: Tensor) -> tuple[Tensor, ...]:
+    total = sum(function(x, *shared, int(n)) for x, n in zip(xs, NS, strict=True))
+    return torch.autograd.grad(total, (*xs, *shared), materialize_grads=True)
+
+
+OF_ANY_LENGTH = [
+    name
+    for name in MADE
+    if not name.startswith(("mask", "index_add", "scatter_add", "part of a list"))
+    and not any(word in name for word in ("row", "mat", "products", "of all", "amax", "softmax"))
+]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", [returned_by_some, dropped_in_a_loop])
+@pytest.mark.parametrize("name", OF_ANY_LENGTH)
+def test_ragged_arguments(name: str, form: Callable[..., Any], way: str) -> None:
+    function, xs = form(MADE[name]), own_rows()
+    want = along(function, xs)
+    assert all(each.isfinite().all() for each in want)
+    batch = autobatch.vmap(function, scalars="python", plain="never", **WAYS[way])
+    for _ in range(3):
+        total = batch(autobatch.ragged(xs), NS).sum()
+        torch.testing.assert_close(torch.autograd.grad(total, xs), want)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", ["pad", "list", "nested"])
+@pytest.mark.parametrize(
+    "name", ["from", "mask", "flip", "cumsum", "stacked again", "list of its own", "on the host"]
+)
+def test_ragged_results(name: str, form: str, way: str) -> None:
+    def function(x: Tensor, n: int) -> Tensor:
+        z = MADE[name](x, x.sqrt(), n)
+        return z * 2 if n > 2 else own(x, n) * 3
+
+    def total(out: Any) -> Tensor:
+        parts = out if form == "list" else [out[0] if form == "pad" else out.values()]
+        return torch.stack([part.sum() for part in parts])
+
+    want = slopes(
+        lambda xs: torch.stack([function(x, int(n)).sum() for x, n in zip(xs, NS, strict=True)]), XS
+    )
+    options = {"plain": "never", "ragged_out": form, **WAYS[way]}
+    batch = autobatch.vmap(function, scalars="python", **options)
+    for _ in range(3):
+        found = slopes(lambda xs: total(batch(xs, NS)), XS)
+        torch.testing.assert_close(found, want)
+
+
+def factors(x: Tensor, w: Tensor, n: int) -> Tensor:
+    z = (x * w[0]).tanh() + x * w[1:2]
+    return z.sum() if n > 2 else w.sum()
+
+
+def a_matrix(x: Tensor, w: Tensor, n: int) -> Tensor:
+    z = F.linear(x[:, None], w[:1, None]) @ w[None, :]
+    return z.relu().sum() if n > 2 else w.sum()
+
+
+def probabilities(x: Tensor, w: Tensor, n: int) -> Tensor:
+    z = x.softmax(0) * w[0] + x.logsumexp(0)
+    return z.sum() if n > 2 else w.sum()
+
+
+def quotients(x: Tensor, w: Tensor, n: int) -> Tensor:
+    z = x.log() / w[1] + w[0] / x
+    return z.sum() if n > 2 else w.sum()
+
+
+def reduced(x: Tensor, w: Tensor, n: int) -> Tensor:
+    z = x.prod() + x.std() + (x * w[0]).norm() + x.cumprod(0).sum() + x.mean()
+    return z if n > 2 else w.sum()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("weights", [(0.5, 2.0), (-1.0, 0.0)])
+@pytest.mark.parametrize("function", [factors, a_matrix, probabilities, quotients, reduced])
+def test_infinite_rows(function: Callable[..., Any], weights: Any, way: str) -> None:
+    xs = own_rows([[-0.3, torch.inf, 0.5], [0.1, 0.2], [torch.inf, -1.0, 0, 0.3], LONG[3]])
+    w = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
+    want = along(function, xs, w)
+    batch = autobatch.vmap(
+        function, in_dims=(0, None, 0), scalars="python", plain="never", **WAYS[way]
+    )
+    for _ in range(3):
+        total = batch(autobatch.ragged(xs), w, NS).sum()
+        found = torch.autograd.grad(total, (*xs, w), materialize_grads=True)
+        torch.testing.assert_close(found, want, equal_nan=True)
+
+
+def by_grad(function: Callable[..., Any]) -> Tensor:
+    return torch.func.grad(lambda xs: function(xs).sum())(XS)
+
+
+def twice(function: Callable[..., Any]) -> Tensor:
+    xs = XS.clone().requires_grad_()
+    total = function(xs).sum()
+    (found,) = torch.autograd.grad(total, xs, create_graph=True)
+    (again,) = torch.autograd.grad(found.sin().sum() + total, xs)
+    return torch.stack([found.detach(), again])
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("derivative", [by_grad, twice])
+@pytest.mark.parametrize("name", MADE)
+def test_derivatives(name: str, derivative: Callable[..., Tensor], way: str) -> None:
+    function = returned_by_some(MADE[name])
+    batch = autobatch.vmap(function, scalars="python", plain="never", **WAYS[way])
+    for _ in range(3):
+        found = derivative(lambda xs: batch(xs, NS))
+        torch.testing.assert_close(found, derivative(loop(function)))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", MADE)
+def test_gradients_of_examples(name: str) -> None:
+    function = returned_by_some(MADE[name])
+    want = torch.stack([torch.func.grad(function)(x, int(n)) for x, n in zip(XS, NS, strict=True)])
+    batch = autobatch.vmap(autobatch.grad(function), scalars="python", plain="never")
+    for _ in range(3):
+        torch.testing.assert_close(batch(XS, NS), want)
