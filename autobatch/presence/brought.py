@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import within_duals, within_level
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.presence.known import Place
+from autobatch.presence.masks import all_of
 from autobatch.presence.moves import PLACE, notes_of
 from autobatch.presence.record import Record, record_at_work
-from autobatch.presence.walk import all_of
 
 
 def brought_together(rows: Sequence[Tensor]) -> Tensor:
@@ -63,7 +63,7 @@ def together(record: Record, rows: Sequence[Tensor], sizes: Sequence[int] | None
     place = Place()
     made: Tensor = Together.apply(record, place, sizes, *rows)  # type: ignore[no-untyped-call]
     notes_of(made.grad_fn)[PLACE] = place
-    return moves.noted(made, moves.STACKED if sizes is None else moves.Joined(tuple(sizes)))
+    return moves.noted(made, kinds.STACKED if sizes is None else kinds.Joined(tuple(sizes)))
 
 
 class Together(torch.autograd.Function):

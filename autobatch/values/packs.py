@@ -21,7 +21,7 @@ from typing import Any, TypeGuard, final
 import torch
 from torch import Tensor
 
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.presence.guards import guarded_rows
 from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Value, read, uniform
 
@@ -173,7 +173,7 @@ def rows_at(table: Tensor, places: Tensor) -> Tensor:
     """``table[places]``."""
     if places.dim() == 1:
         return moves.taken(table, places)
-    return moves.noted(table[places], moves.Taken(places, len(table)))
+    return moves.noted(table[places], kinds.Taken(places, len(table)))
 
 
 def spread(part: Any, index: Any) -> Any:

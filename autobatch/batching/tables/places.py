@@ -21,7 +21,7 @@ from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import bound, shared
 from autobatch.batching.tables.order import brought_together, together
 from autobatch.batching.tensors import torch_ops
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values import packs
 from autobatch.values.cells import Cell, Column, Container, Uniform, read
 from autobatch.values.packs import Order, is_packed
@@ -76,7 +76,7 @@ def rows_of(context: Context, value: Any, written: bool) -> Rows | None:
     firsts = torch.arange(context.k, device=data.device) * size
 
     def again(new: Tensor) -> Cell:
-        return Cell(Column(moves.noted(new.reshape(data.shape), moves.Grouped(size))))
+        return Cell(Column(moves.noted(new.reshape(data.shape), kinds.Grouped(size))))
 
     return Rows(moves.flattened(data), firsts, size, again)
 
@@ -112,7 +112,7 @@ def taken_at(data: Tensor, places: Tensor) -> Tensor:
     if places.shape[1] == 1:
         return moves.taken(data, places[:, 0])
     found = data[tuple(places.unbind(1))]
-    return moves.noted(found, moves.Taken(places[:, 0], len(data)))
+    return moves.noted(found, kinds.Taken(places[:, 0], len(data)))
 
 
 def ragged(context: Context, table: Tensor, lengths: Tensor, sizes: list[int]) -> Cell:

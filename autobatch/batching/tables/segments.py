@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.tables.padding import padded
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values.packs import Order
 
 
@@ -33,7 +33,7 @@ class Segments:
         if not whole or table.dim() == 1:
             return cls(table, order)
         size = table.shape[1:].numel()
-        return cls(moves.noted(table.flatten(), moves.Spread(size)), order, size)
+        return cls(moves.noted(table.flatten(), kinds.Spread(size)), order, size)
 
     @property
     def owners(self) -> Tensor:
@@ -60,7 +60,7 @@ class Segments:
     def by_row(self, elements: Tensor) -> Tensor:
         """Elements ``[N]`` as the rows ``[n, size]`` that have them."""
         rows = elements.reshape(self.order.total, self.size)
-        return moves.noted(rows, moves.Grouped(self.size))
+        return moves.noted(rows, kinds.Grouped(self.size))
 
     def index(self) -> Tensor:
         """Whose each element is, in the shape of the rows."""
@@ -172,4 +172,4 @@ def picked(part: Segments, largest: bool) -> tuple[Tensor, Tensor]:
     if not rows.shape[0]:
         return rows.new_zeros(at.shape), at
     where = (at + part.beside(part.begins)).clamp(max=rows.shape[0] - 1)
-    return moves.noted(rows.gather(0, where), moves.Taken(where, rows.shape[0])), at
+    return moves.noted(rows.gather(0, where), kinds.Taken(where, rows.shape[0])), at
