@@ -70,6 +70,73 @@ def added(z: Tensor, where: Any, value: Any) -> Tensor:
     return made
 
 
+class Box:
+    def __init__(self, z: Tensor) -> None:
+        self.z = z
+
+    def total(self) -> Tensor:
+        return self.z.sum() + self.z[0]
+
+
+def halved(z: Tensor) -> Tensor:
+    return z.sum() if len(z) <= 1 else halved(z[1:]) * 2 + z[0]
+
+
+def shortened(z: Tensor) -> Tensor:
+    while len(z) > 1:
+        z = z[1:]
+    return z
+
+
+def in_place(z: Tensor, x: Tensor) -> Tensor:
+    z = z.clone()
+    z.mul_(2)
+    z[1:] += x[0]
+    z[0] = z[1] * 2
+    return z
+
+
+def beside(z: Tensor, x: Tensor) -> Tensor:
+    total = x[0] * 0
+    for k, (a, b) in enumerate(zip(z, x, strict=True)):
+        total = total + a * b * k
+    return total
+
+
+def meeting(y: Tensor, n: int) -> Tensor:
+    if n == 4:
+        z = own(y, n)[1:]
+    elif n == 1:
+        z = y.log()
+    else:
+        z = torch.cat([y, y])
+    return z * z
+
+
+def steep_list(y: Tensor, n: int) -> list[Tensor]:
+    rows = []
+    for k in range(n):
+        rows.append(y[k % 2].sqrt())
+    return rows
+
+
+def summed(y: Tensor, n: int) -> Any:
+    found = {}
+    for k in range(n):
+        found[k] = own(y, n) * k
+    return sum(found.values())
+
+
+@autobatch.per_thread
+def sum_on_host(rows: list[Tensor]) -> Any:
+    return sum(row * 2 for row in rows)
+
+
+@autobatch.per_thread
+def steep_on_host(z: Tensor) -> Tensor:
+    return z.sqrt()
+
+
 def mask(n: int) -> Tensor:
     return torch.tensor([n % 2 == 0, True, False])
 
@@ -172,6 +239,23 @@ MADE: dict[str, Make] = {
     "by shape": lambda x, y, n: own(y, n).repeat(2),
     "outer": lambda x, y, n: own(y, n).outer(own(x, n)),
     "diff": lambda x, y, n: own(y, n).diff(),
+    "in an object": lambda x, y, n: Box(own(y, n)).total(),
+    "recursion": lambda x, y, n: halved(own(y, n)),
+    "shorter each time": lambda x, y, n: shortened(own(y, n)),
+    "in place": lambda x, y, n: in_place(own(y, n), x),
+    "two beside": lambda x, y, n: beside(own(y, n), own(x, n)),
+    "where others meet": lambda x, y, n: meeting(y, n),
+    "steep list": lambda x, y, n: torch.stack(steep_list(y, n)),
+    "list on the host": lambda x, y, n: sum_on_host(steep_list(y, n)),
+    "elements on the host": lambda x, y, n: sum_on_host(list(own(y, n))),
+    "steep on the host": lambda x, y, n: steep_on_host(own(x, n)),
+    "dict": lambda x, y, n: summed(y, n),
+    "padded": lambda x, y, n: F.pad(own(y, n), (1, 2)),
+    "topk": lambda x, y, n: own(y, n).topk(2).values,
+    "largest place": lambda x, y, n: own(y, n)[own(y, n).argmax()],
+    "Python's max": lambda x, y, n: max(own(y, n)),
+    "true places": lambda x, y, n: y[torch.nonzero(y > 0.4)[:, 0]],
+    "mapped": lambda x, y, n: autobatch.vmap(lambda a: a * 2)(own(y, n)),
     "grad": lambda x, y, n: autobatch.grad(lambda a: (a * a).sum())(own(y, n)),
 }
 
@@ -241,7 +325,7 @@ def along(function: Callable[..., Any], xs: list[Tensor], *shared: Tensor) -> tu
 OF_ANY_LENGTH = [
     name
     for name in MADE
-    if not name.startswith(("mask", "index_add", "scatter_add", "part of a list"))
+    if not name.startswith(("mask", "index_add", "scatter_add", "part of a list", "topk"))
     and not any(word in name for word in ("row", "mat", "products", "of all", "amax", "softmax"))
 ]
 

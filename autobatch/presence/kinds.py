@@ -108,11 +108,6 @@ class Parted:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Mixed:
-    """A row of the result comes from any rows of the operands."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Derived:
     """A gradient, row for row; ``backwards``, what is known of those that have made it.
 
@@ -124,6 +119,6 @@ class Derived:
     first: int | None
 
 
-STACKED, UNBOUND, MIXED, KEPT = Stacked(), Unbound(), Mixed(), Kept()
+STACKED, UNBOUND, KEPT = Stacked(), Unbound(), Kept()
 Rows = Taken | Kept | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread
-Move = Rows | Arranged | Added | Parted | Mixed | Derived
+Move = Rows | Arranged | Added | Parted | Derived

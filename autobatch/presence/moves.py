@@ -147,11 +147,6 @@ def parted(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     return parts
 
 
-def mixed(result: Tensor) -> Tensor:
-    """What is made of the rows of several threads, or of several of a thread's."""
-    return noted(result, kinds.MIXED)
-
-
 def stacked(rows: Sequence[Tensor]) -> Tensor:
     """``torch.stack(rows)``, of rows that are threads' own."""
     with keeping():

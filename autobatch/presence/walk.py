@@ -26,7 +26,6 @@ from autobatch.presence.kinds import (
     Joined,
     Kept,
     Listed,
-    Mixed,
     Parted,
     Picked,
     Spread,
@@ -170,8 +169,6 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
             return [
                 np.repeat([needs_any(parts.get(nr, NOTHING)) for nr in range(len(sizes))], sizes)
             ]
-        case Mixed():
-            return [None] * len(operands)
     raise AssertionError(node)
 
 

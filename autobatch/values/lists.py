@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from autobatch.compat import on_device, within_level
 from autobatch.presence import moves
+from autobatch.presence.guards import guarded_rows
 from autobatch.values import logs
 from autobatch.values.cells import Bounds, Column, join_bounds
 from autobatch.values.logs import Logged, Place
@@ -103,7 +104,7 @@ class Lists:
             rows = self.table[:, : self.most].tolist()
             return [row[:size] for row, size in zip(rows, sizes, strict=True)]
         if type(self.table) is Logged:
-            parts = iter(self.table.elements(self.lengths).unbind(0))
+            parts = iter(moves.unbound(guarded_rows(self.table.elements(self.lengths))))
             return [[next(parts).clone() for _ in range(size)] for size in sizes]
         return [
             [part.clone() for part in row[:size].unbind(0)]
@@ -127,7 +128,7 @@ class Lists:
         index = on_device(rows, table.device)
         if room < table.shape[1]:
             table = table[:, :room]
-        return Lists(self.tag, table.index_select(0, index), lengths, self.bounds)
+        return Lists(self.tag, moves.taken(table, index), lengths, self.bounds)
 
     def cut(self, start: Any, lengths: np.ndarray) -> Lists:
         """``xs[a:b]``: of each list so many elements from ``start`` on."""
