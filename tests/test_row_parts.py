@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from autobatch.presence.moves import PLACE, Cut, cut, move_of, notes_of
+from autobatch.presence.kinds import Cut
+from autobatch.presence.moves import PLACE, cut, move_of, notes_of
 from autobatch.presence.walk import needed
 from autobatch.values.cells import Cell, Column, Container, Objects
 from autobatch.values.heap import selecting

@@ -17,6 +17,7 @@ from torch import Tensor
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_index
 from autobatch.compat import on_device
+from autobatch.presence import moves
 from autobatch.values import listing, packs
 from autobatch.values.cells import (
     NUMBER_TAGS,
@@ -337,15 +338,15 @@ def ragged_over(context: Context, found: Lists, table: Tensor) -> Container:
     k, capacity = table.shape[:2]
     begins = torch.arange(0, k * capacity, capacity, device=context.device)
     sizes = on_device(found.lengths, context.device)
-    return packs.pack(table.flatten(0, 1), begins, sizes, found.most)
+    return packs.pack(moves.flattened(table), begins, sizes, found.most)
 
 
 def whole_of(found: Lists, table: Logged) -> Column | Container:
     """The same of elements that gradients flow into."""
     if found.least == found.most:
         return Column(table.stacked(found.most))
-    sizes = on_device(found.lengths, table.device)
-    return packs.in_order(table.elements(found.lengths), found.lengths.tolist(), sizes)
+    sizes, rows = on_device(found.lengths, table.device), table.elements(found.lengths)
+    return packs.in_order(rows.view_as(rows), found.lengths.tolist(), sizes)
 
 
 def opened(context: Context, base: Cell) -> Lists | None:

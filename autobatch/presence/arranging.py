@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import on_host, within_duals, within_level
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ def rearranged(tables: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
     return moves.taken(moves.joined(chosen), back)
 
 
-def move_of(tables: Sequence[Tensor], parts: Sequence[Part]) -> moves.Arranged:
+def move_of(tables: Sequence[Tensor], parts: Sequence[Part]) -> kinds.Arranged:
     sizes = tuple(table.shape[0] for table in tables)
     sources, first = [], 0
     for size, part in zip(sizes, parts, strict=True):
@@ -58,7 +58,7 @@ def move_of(tables: Sequence[Tensor], parts: Sequence[Part]) -> moves.Arranged:
         first += size
     index = np.empty(sum(map(len, sources)), np.int64)
     index[np.concatenate([on_host(part.target) for part in parts])] = np.concatenate(sources)
-    return moves.Arranged(torch.from_numpy(index), sizes)
+    return kinds.Arranged(torch.from_numpy(index), sizes)
 
 
 def laid_out(tables: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:

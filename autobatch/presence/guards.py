@@ -25,11 +25,12 @@ from autobatch.compat import (
     within_duals,
     within_level,
 )
+from autobatch.presence.kinds import Derived
 from autobatch.presence.known import Again, Known, Place
 from autobatch.presence.layers import Layer, differentiated, is_in_a_graph
-from autobatch.presence.moves import PLACE, Derived, noted, notes_of
+from autobatch.presence.masks import Mask, all_of, is_nothing
+from autobatch.presence.moves import PLACE, noted, notes_of
 from autobatch.presence.record import Record, has_views, is_finite, record_at_work
-from autobatch.presence.walk import Mask, all_of, is_nothing
 from autobatch.saving.savers import decided
 
 Fold = tuple[int, int]

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from autobatch.presence.walk import Mask, Reached, needed
+from autobatch.presence.masks import Mask
+from autobatch.presence.walk import Reached, needed
 
 
 @dataclass(slots=True, eq=False, repr=False)

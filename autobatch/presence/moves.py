@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +15,11 @@ from torch import Tensor
 
 from autobatch import firsthand
 from autobatch.compat import set_grad, within_duals, within_level
+from autobatch.presence import kinds
 from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
 
-MOVE, PLACE = "autobatch.move", "autobatch.place"
+MOVE, PLACE, OWNERS = "autobatch.move", "autobatch.place", "autobatch.owners"
 PERMUTES = (
     "IndexSelectBackward0",
     "IndexBackward0",
@@ -48,103 +48,6 @@ class Recorded:
 RECORDED = Recorded()
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Taken:
-    """Row ``i`` of the result is row ``index[i]`` of the operand, which has so many."""
-
-    index: Tensor
-    count: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Kept:
-    """Each row stays where it is, though the operation might move it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Joined:
-    """The rows of the operands one after the other; so many of each."""
-
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Cut:
-    """The results are the rows of the operand one after the other; so many in each."""
-
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Stacked:
-    """Each operand is a row."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Listed:
-    """Operand ``j`` is element ``j`` of each of ``k`` rows, in a table of so many for each."""
-
-    capacity: int
-    k: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Unbound:
-    """Each result is a row."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Picked:
-    """Row ``i`` of the result is row ``i`` of the operand ``where[i]``, one of so many."""
-
-    where: Tensor
-    count: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Grouped:
-    """Each row of the result is the next so many rows of the operand."""
-
-    size: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Spread:
-    """Each row of the operand becomes so many of the result."""
-
-    size: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Arranged:
-    """Row ``i`` of the result is row ``index[i]`` of the operands, which have ``sizes`` rows."""
-
-    index: Tensor
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Mixed:
-    """A row of the result comes from any rows of the operands."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Derived:
-    """A gradient, row for row; ``backwards``, what is known of those that have made it.
-
-    ``first`` is the number of the first node of what they differentiate, in the order in which
-    nodes are made; None where that is not known. Its rows are those of all that was there before.
-    """
-
-    backwards: tuple[Any, ...]
-    first: int | None
-
-
-STACKED, UNBOUND, MIXED, KEPT = Stacked(), Unbound(), Mixed(), Kept()
-Rows = Taken | Kept | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread
-Move = Rows | Arranged | Mixed | Derived
-
-
 def keeping() -> AbstractContextManager[Any]:
     """In here rows that move keep their gradients, whatever ``no_grad`` says, as those of a loop,
     which moves nothing, do; torch's inference mode has none to keep.
@@ -154,7 +57,7 @@ def keeping() -> AbstractContextManager[Any]:
     return RECORDED
 
 
-def noted(result: Tensor, move: Move) -> Tensor:
+def noted(result: Tensor, move: kinds.Move) -> Tensor:
     """The result of a move, which is noted in each graph that it is in."""
     for layer in differentiated(result):
         if (node := layer.tensor.grad_fn) is not None:
@@ -164,12 +67,12 @@ def noted(result: Tensor, move: Move) -> Tensor:
 
 def taken(data: Tensor, index: Tensor) -> Tensor:
     """``data[index]``."""
-    return noted(rows_at(data, index), Taken(index, len(data)))
+    return noted(rows_at(data, index), kinds.Taken(index, len(data)))
 
 
 def kept(result: Tensor) -> Tensor:
     """What an index of the thread's own has read of its row, or written there."""
-    return noted(result, KEPT)
+    return noted(result, kinds.KEPT)
 
 
 def nodes_of(operands: Iterable[Tensor]) -> set[Any]:
@@ -190,15 +93,41 @@ def stayed(results: Iterable[Tensor], before: set[Any]) -> None:
             continue
         seen.add(node)
         if node.name() in PERMUTES:
-            notes_of(node).setdefault(MOVE, KEPT)
+            notes_of(node).setdefault(MOVE, kinds.KEPT)
         waiting += [earlier for earlier, _ in node.next_functions]
+
+
+def added(result: Tensor, index: Tensor, count: int) -> Tensor:
+    """What adds rows to those at ``index``, or puts them there: see ``Added``."""
+    return noted(result, kinds.Added(index, count))
+
+
+def flattened(data: Tensor) -> Tensor:
+    """``data.flatten(0, 1)``."""
+    return noted(data.flatten(0, 1), kinds.Spread(data.shape[1]))
+
+
+def grouped(rows: Tensor, size: int) -> Tensor:
+    """Each so many rows as one, ``[k, size, *E]``; ``size`` is not 0."""
+    return noted(rows.reshape(-1, size, *rows.shape[1:]), kinds.Grouped(size))
+
+
+def owned(table: Tensor, sizes: Sequence[int]) -> Tensor:
+    """A table, made for that, of so many rows for each thread: its tensor, and needed as one.
+
+    A loop's gradient of a part of a tensor is one of the whole, zero elsewhere.
+    """
+    for layer in differentiated(table):
+        if (node := layer.tensor.grad_fn) is not None:
+            notes_of(node)[OWNERS] = sizes
+    return table
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """``torch.cat(parts)``."""
     result = torch.cat(list(parts))
     if is_differentiated(result):
-        noted(result, Joined(tuple(part.shape[0] for part in parts)))
+        noted(result, kinds.Joined(tuple(part.shape[0] for part in parts)))
     return result
 
 
@@ -206,26 +135,29 @@ def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     """``data.split(sizes)``."""
     parts = torch.split(data, list(sizes))
     if parts and is_differentiated(data):
-        noted(parts[0], Cut(tuple(sizes)))
+        noted(parts[0], kinds.Cut(tuple(sizes)))
     return parts
 
 
-def mixed(result: Tensor) -> Tensor:
-    """What is made of the rows of several threads, or of several of a thread's."""
-    return noted(result, MIXED)
+def parted(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """``data.split(sizes)``, of which each is a tensor of one thread's own."""
+    parts = torch.split(data, list(sizes))
+    if parts and is_differentiated(data):
+        noted(parts[0], kinds.Parted(tuple(sizes)))
+    return parts
 
 
 def stacked(rows: Sequence[Tensor]) -> Tensor:
     """``torch.stack(rows)``, of rows that are threads' own."""
     with keeping():
-        return noted(torch.stack(list(rows)), STACKED)
+        return noted(torch.stack(list(rows)), kinds.STACKED)
 
 
 def unbound(data: Tensor) -> tuple[Tensor, ...]:
     """``data.unbind(0)``."""
     rows = data.unbind(0)
     if rows and is_differentiated(data):
-        noted(rows[0], UNBOUND)
+        noted(rows[0], kinds.UNBOUND)
     return rows
 
 
@@ -239,8 +171,13 @@ def notes_of(node: Any) -> dict[Any, Any]:
     return notes
 
 
-def move_of(node: Any) -> Move | None:
+def move_of(node: Any) -> kinds.Move | None:
     return notes_of(node).get(MOVE)
+
+
+def owners_of(node: Any) -> Sequence[int] | None:
+    """How many rows of a node's result each thread has as its tensor, if that is known."""
+    return notes_of(node).get(OWNERS)
 
 
 def place_of(node: Any) -> Any:

@@ -26,9 +26,9 @@ from autobatch.compat import is_batched, is_wrapped, level_of, on_device, unwrap
 from autobatch.presence.guards import Fold, folded, watch
 from autobatch.presence.known import Known, Place
 from autobatch.presence.layers import differentiated, is_in_a_graph
+from autobatch.presence.masks import all_of
 from autobatch.presence.operands import Operands, operands_of
 from autobatch.presence.record import Record, has_views, is_finite, record_at_work
-from autobatch.presence.walk import all_of
 from autobatch.saving.savers import decided, is_again
 
 FACTORS = frozenset(

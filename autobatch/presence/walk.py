@@ -17,8 +17,8 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.compat import on_host
-from autobatch.presence.moves import (
-    PERMUTES,
+from autobatch.presence.kinds import (
+    Added,
     Arranged,
     Cut,
     Derived,
@@ -26,19 +26,31 @@ from autobatch.presence.moves import (
     Joined,
     Kept,
     Listed,
-    Mixed,
+    Parted,
     Picked,
     Spread,
     Stacked,
     Taken,
     Unbound,
-    move_of,
-    place_of,
 )
+from autobatch.presence.masks import (
+    NOTHING,
+    Mask,
+    all_of,
+    either,
+    gathered,
+    in_column,
+    is_nothing,
+    needs_any,
+    of_owners,
+    picked,
+    rows_of,
+    scattered,
+    split,
+    whole,
+)
+from autobatch.presence.moves import PERMUTES, move_of, owners_of, place_of
 
-Mask = np.ndarray | None
-NOTHING = np.zeros(0, np.bool_)
-"""No rows, of however many; what all threads share has such a mask, too, where none needs it."""
 Edge = tuple[Any, int]
 
 
@@ -121,6 +133,8 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
     mask = all_of(parts.values())
     if is_nothing(mask):
         return [NOTHING] * len(operands)
+    if (sizes := owners_of(node)) is not None:
+        mask = of_owners(mask, sizes)
     match move_of(node):
         case Derived(_, first):
             return [None if first is None else mask] * len(operands)
@@ -149,31 +163,13 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
             return [gathered(mask, size)] * len(operands)
         case Arranged(index, sizes):
             return list(present(node, split(scattered(index, mask, sum(sizes)), sizes)))
-        case Mixed():
-            return [None] * len(operands)
+        case Added(index, count):
+            return of_added(node, mask, index, count)
+        case Parted(sizes):
+            return [
+                np.repeat([needs_any(parts.get(nr, NOTHING)) for nr in range(len(sizes))], sizes)
+            ]
     raise AssertionError(node)
-
-
-def is_nothing(mask: Mask) -> bool:
-    return mask is not None and not mask.any()
-
-
-def either(left: Mask, right: Mask) -> Mask:
-    """What is needed by one of two ways; of what all threads share any mask tells whether it is."""
-    if left is None or right is None:
-        return None
-    if left.shape == right.shape:
-        return left | right
-    if not left.any():
-        return right
-    return None if right.any() else left
-
-
-def all_of(masks: Iterable[Mask]) -> Mask:
-    first, *rest = masks
-    for mask in rest:
-        first = either(first, mask)
-    return first
 
 
 def rows_of_result(node: Any) -> int:
@@ -193,72 +189,16 @@ def present(node: Any, masks: Iterable[Mask]) -> Iterator[Mask]:
             yield mask
 
 
-def needs_any(mask: Mask) -> bool:
-    return mask is None or bool(mask.any())
-
-
-def scattered(index: Tensor, mask: Mask, size: int) -> Mask:
-    """The rows that have been taken and are needed."""
-    rows = on_host(index).reshape(-1)
-    if mask is not None and mask.shape != rows.shape:
-        return None
-    found = np.zeros(size, np.bool_)
-    found[rows if mask is None else rows[mask]] = True
-    return None if found.all() else found
-
-
-def gathered(mask: Mask, size: int) -> Mask:
-    """The rows of which any part is needed."""
-    if mask is None or not size or len(mask) % size:
-        return None
-    return np.logical_or.reduce(mask.reshape(-1, size), 1)  # type: ignore[no-any-return]
-
-
-def split(mask: Mask, sizes: Sequence[int]) -> Iterator[Mask]:
-    if mask is None or mask.shape != (sum(sizes),):
-        yield from [None] * len(sizes)
-        return
-    yield from np.split(mask, np.cumsum(sizes)[:-1])
-
-
-def whole(parts: dict[int, Mask], sizes: Sequence[int]) -> Mask:
-    """The mask of what has been cut into parts of these sizes; what nothing needs is in none."""
-    masks: list[np.ndarray] = []
-    for nr, size in enumerate(sizes):
-        mask = parts[nr] if nr in parts else np.zeros(size, np.bool_)
-        masks.append(np.ones(size, np.bool_) if mask is None else mask)
-        if masks[-1].shape != (size,):
-            return None
-    found = np.concatenate(masks)
-    return None if found.all() else found
-
-
-def rows_of(mask: Mask, count: int) -> Iterator[Mask]:
-    """The mask of each operand that is one row; or that is a column of a stack of columns."""
-    if mask is None or len(mask) != count:
-        yield from [None] * count
-        return
-    for part in mask:
-        yield np.atleast_1d(part)
+def of_added(node: Any, mask: Mask, index: Tensor, count: int) -> Sequence[Mask]:
+    """The rows needed of what rows are added to, and of these."""
+    at, rows = on_host(index), None
+    if mask is not None and len(mask) == count:
+        rows = mask[at].reshape(len(at), -1).any(1)
+    if len(node.next_functions) != 2:
+        return [None] * len(listed(node))
+    return list(present(node, [mask, rows]))
 
 
 def listed(node: Any) -> list[int]:
     """Which operands of a node are differentiated."""
     return [nr for nr, (before, _) in enumerate(node.next_functions) if before is not None]
-
-
-def in_column(mask: Mask, capacity: int, k: int, nr: int) -> Mask:
-    """The rows needed of a column of a table; the mask is of the table's elements, or its rows."""
-    if mask is None or mask.shape != (k * capacity,):
-        return mask
-    column: np.ndarray = mask.reshape(k, capacity)[:, nr]
-    return column
-
-
-def picked(where: Tensor, mask: Mask, count: int) -> Mask:
-    """Of each of so many columns the rows that were picked and are needed."""
-    at = on_host(where)
-    if mask is not None and mask.shape != at.shape:
-        return None
-    chosen: np.ndarray = np.arange(count)[:, None] == at
-    return chosen if mask is None else chosen & mask

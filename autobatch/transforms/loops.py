@@ -124,7 +124,8 @@ def grouped(part: Context, leaf: Cell, rounds: InnerRows) -> Cell:
     column = as_column(read(leaf), part.k, part.device)
     if column is not None:
         lengths = rounds.on_device(rounds.counts)
-        return Cell(packs.in_order(column.data, rounds.counts.tolist(), lengths))
+        rows = column.data
+        return Cell(packs.in_order(rows.view_as(rows), rounds.counts.tolist(), lengths))
     items, ends = Rower(part).rows(leaf), np.cumsum(rounds.counts)
     own = [items[end - n : end] for end, n in zip(ends, rounds.counts, strict=True)]
     return packed.repacked(Cell(Objects([stacked(rows, items) for rows in own])))

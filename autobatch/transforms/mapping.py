@@ -23,7 +23,7 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import DrawError
 from autobatch.errors import Diagnostic, SharedWriteError
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.results.mismatch import Part
 from autobatch.results.out_dims import dims_of as dims_of_results
 from autobatch.results.out_dims import move
@@ -227,7 +227,7 @@ def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
     data = parts.column(leaf, k)
     assert data is not None
     moved = data.movedim(dim + 1 if dim >= 0 else dim, 1)
-    return Cell(Column(moves.noted(moved.flatten(0, 1), moves.Spread(moved.shape[1]))))
+    return Cell(Column(moves.flattened(moved)))
 
 
 # Results
@@ -272,7 +272,7 @@ def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
         case Uniform(obj=obj) if fits_tensor(obj):
             return Cell(Uniform(number_tensor(obj, part.device).expand(n).clone()))
         case Column(data=data) if dim is not None:
-            whole = moves.noted(data.reshape(k, n, *data.shape[1:]), moves.Grouped(n))
+            whole = moves.noted(data.reshape(k, n, *data.shape[1:]), kinds.Grouped(n))
             return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
         case Container(type=kind) if is_record_type(kind):
             inner = [regrouped(part, child, rows, dim) for child in value.children()]

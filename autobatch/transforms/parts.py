@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import unwrap_if_dead
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, View, read
+from autobatch.values.cells import (
+    PACKED,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    View,
+    read,
+)
 from autobatch.values.heap import walks
 
 
@@ -114,6 +123,8 @@ def tensors(cells: Iterable[Cell]) -> list[Tensor]:
                 found.append(each.obj)
             elif type(each) is Objects:
                 found += each.items
+            elif type(each) is Container and each.type is PACKED:
+                found.append(each.static)
     return [item for item in found if isinstance(item, Tensor)]
 
 
@@ -142,6 +153,8 @@ def change_value(value: Any, change: Callable[[Tensor], Tensor]) -> None:
                 value.rows = change(value.rows)
         case Uniform(obj=Tensor()):
             value.obj = change(value.obj)
+        case Container(type=kind) if kind is PACKED:
+            value.static = change(value.static)
         case Objects(items=items):
             for place, item in enumerate(items):
                 if isinstance(item, Tensor):

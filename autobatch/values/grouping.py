@@ -12,7 +12,7 @@ from collections.abc import Sized
 import torch
 from torch import Tensor
 
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values import packs
 from autobatch.values.cells import Column, Container, Objects
 from autobatch.values.packs import Order
@@ -52,7 +52,7 @@ def apart(pack: Container) -> Stacks | None:
     parts = []
     for (size, mine), part in zip(groups.items(), tables, strict=True):
         data = part.reshape(len(mine), size, *part.shape[1:])
-        parts.append((mine, moves.noted(data, moves.Grouped(size)) if size else data))
+        parts.append((mine, moves.noted(data, kinds.Grouped(size)) if size else data))
     return Stacks(parts)
 
 
@@ -80,7 +80,7 @@ def packed(parts: list[Part]) -> Container:
         for row in rows:
             sizes[row], begins[row] = size, begin
             begin += size
-    flat = [moves.noted(data.flatten(0, 1), moves.Spread(data.shape[1])) for _, data in parts]
+    flat = [moves.flattened(data) for _, data in parts]
     table = moves.joined(flat)
     order = Order(sizes, torch.tensor(sizes, device=table.device))
     firsts = torch.tensor(begins, device=table.device)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import within_level
+from autobatch.presence import moves
 from autobatch.values import logs
 from autobatch.values.cells import (
     NUMBER_TAGS,
@@ -123,7 +124,7 @@ def joined(
         tables.append(table[:, :room] if table.shape[1] >= room else wider(table, room))
         lengths.append(part.lengths)
     bounds = join_bounds(part.bounds for part in known) if like.tag == "int" else None
-    return Lists(like.tag, torch.cat(tables), np.concatenate(lengths), bounds)
+    return Lists(like.tag, moves.joined(tables), np.concatenate(lengths), bounds)
 
 
 def joined_logs(made: Sequence[Lists | None], sizes: Sequence[int], room: int) -> Lists:

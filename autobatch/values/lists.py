@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from autobatch.compat import on_device, within_level
 from autobatch.presence import moves
+from autobatch.presence.guards import guarded_rows
 from autobatch.values import logs
 from autobatch.values.cells import Bounds, Column, join_bounds
 from autobatch.values.logs import Logged, Place
@@ -90,7 +91,7 @@ class Lists:
             return self.table.at(where)
         if type(where) is int:
             return self.table.select(1, where).clone()  # type: ignore[no-any-return]
-        return moves.taken(self.table.flatten(0, 1), self.flat(where))
+        return moves.taken(moves.flattened(self.table), self.flat(where))
 
     def flat(self, where: Tensor | int) -> Tensor:
         k, capacity = self.table.shape[:2]
@@ -103,7 +104,7 @@ class Lists:
             rows = self.table[:, : self.most].tolist()
             return [row[:size] for row, size in zip(rows, sizes, strict=True)]
         if type(self.table) is Logged:
-            parts = iter(self.table.elements(self.lengths).unbind(0))
+            parts = iter(moves.unbound(guarded_rows(self.table.elements(self.lengths))))
             return [[next(parts).clone() for _ in range(size)] for size in sizes]
         return [
             [part.clone() for part in row[:size].unbind(0)]
@@ -127,7 +128,7 @@ class Lists:
         index = on_device(rows, table.device)
         if room < table.shape[1]:
             table = table[:, :room]
-        return Lists(self.tag, table.index_select(0, index), lengths, self.bounds)
+        return Lists(self.tag, moves.taken(table, index), lengths, self.bounds)
 
     def cut(self, start: Any, lengths: np.ndarray) -> Lists:
         """``xs[a:b]``: of each list so many elements from ``start`` on."""
@@ -143,7 +144,7 @@ class Lists:
         places = places.clamp(max=capacity - 1) + torch.arange(
             0, k * capacity, capacity, device=self.table.device
         ).reshape(k, 1)
-        table = self.table.flatten(0, 1).index_select(0, places.flatten())
+        table = moves.taken(moves.flattened(self.table), places.flatten())
         return Lists(self.tag, table.reshape(k, room, *table.shape[1:]), lengths, self.bounds)
 
     def turned(self) -> Lists:
@@ -153,7 +154,7 @@ class Lists:
         if type(self.table) is Logged:
             return Lists(self.tag, self.table.taken(index), self.lengths)
         flat = on_device(index, self.table.device) + self.flat(0)[:, None]
-        table = moves.taken(self.table.flatten(0, 1), flat.flatten())
+        table = moves.taken(moves.flattened(self.table), flat.flatten())
         return Lists(
             self.tag, table.reshape(*index.shape, *table.shape[1:]), self.lengths, self.bounds
         )
@@ -205,8 +206,7 @@ class Lists:
             if plain:
                 self.table = table.select_scatter(rows, 1, where)
             else:
-                flat = table.flatten(0, 1).index_copy(0, self.flat(where), rows)
-                self.table = flat.reshape(table.shape)
+                self.table = put(table, self.flat(where), rows)
             return
         if self.lent or (table.is_inference() and not torch.is_inference_mode_enabled()):
             table = self.table = table.clone()
@@ -235,10 +235,9 @@ class Lists:
         )
         source, target = row * other.table.shape[1] + place, row * room + self.lengths[row] + place
         index, onto = (on_device(at, table.device) for at in (source, target))
-        rows = other.table.flatten(0, 1).index_select(0, index)
-        flat = table.flatten(0, 1).index_copy(0, onto, rows)
+        rows = moves.taken(moves.flattened(other.table), index)
         bounds = join_bounds((self.bounds, other.bounds)) if self.tag == "int" else None
-        return Lists(self.tag, flat.reshape(table.shape), self.lengths + other.lengths, bounds)
+        return Lists(self.tag, put(table, onto, rows), self.lengths + other.lengths, bounds)
 
     def plus_logged(self, other: Lists, room: int) -> Lists:
         """The same over a log; no copy of elements."""
@@ -254,6 +253,13 @@ class Lists:
         """Make room for as many elements again."""
         self.table = wider(self.table, roomy(self.most))
         self.lent = False
+
+
+def put(table: Tensor, places: Tensor, rows: Tensor) -> Tensor:
+    """A table ``[k, capacity, *E]`` with other elements at some places, counted through it."""
+    flat = moves.flattened(table)
+    made = moves.added(flat.index_copy(0, places, rows), places, len(flat))
+    return moves.grouped(made, table.shape[1])
 
 
 def wider(table: Any, room: int) -> Any:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import on_device, on_host
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.presence.arranging import Part, arranged
 
 Rows = np.ndarray
@@ -132,8 +132,7 @@ class Logged:
     def over(cls, data: Tensor) -> Logged:
         """A table ``[k, capacity, *E]`` as the only chunk of a log."""
         k, capacity = data.shape[:2]
-        grouped = moves.noted(data.flatten(0, 1), moves.Spread(capacity))
-        return cls(Log([grouped]), np.arange(k * capacity).reshape(k, capacity))
+        return cls(Log([moves.flattened(data)]), np.arange(k * capacity).reshape(k, capacity))
 
     @property
     def kind(self) -> Hashable:
@@ -207,9 +206,9 @@ class Logged:
         whole = (log.ends - sizes)[chunks][:, None] + np.arange(k)
         if (sizes[chunks] == k).all() and np.array_equal(wanted, whole):
             rows = torch.stack([log.chunks[chunk] for chunk in chunks.tolist()], 1)
-            return moves.noted(rows, moves.Listed(length, k))
+            return moves.noted(rows, kinds.Listed(length, k))
         rows = log.gathered(self.slots[:, :length].reshape(-1))
-        return moves.noted(rows.reshape(k, length, *rows.shape[1:]), moves.Grouped(length))
+        return moves.grouped(rows, length)
 
 
 def joined(tables: Sequence[Logged], room: int) -> Logged:

@@ -21,6 +21,8 @@ from typing import Any, TypeGuard, final
 import torch
 from torch import Tensor
 
+from autobatch.presence import kinds, moves
+from autobatch.presence.guards import guarded_rows
 from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Value, read, uniform
 
 
@@ -64,9 +66,10 @@ class Order:
         return none.index_add(0, self.owners, rows.long()) > 0
 
     def pack(self, table: Tensor) -> Container:
-        """Rows in this order."""
+        """Rows in this order, in a table that is made for them."""
         begins, lengths = Column(self.begins, "int"), Column(self.lengths, "int", (0, self.longest))
         lengths.order = self
+        moves.owned(table, self.sizes)
         return Container(PACKED, [Cell(begins), Cell(lengths), uniform(1)], table)
 
 
@@ -111,7 +114,7 @@ def rows_of(column: Column) -> Container:
     table, size = column.table, column.event_shape[0]
     rows = torch.arange(len(table), device=table.device) if column.rows is None else column.rows
     begins = rows * size
-    return pack(table.flatten(0, 1), begins, torch.full_like(begins, size), size)
+    return pack(moves.flattened(table), begins, torch.full_like(begins, size), size)
 
 
 def is_packed(value: Any) -> TypeGuard[Container]:
@@ -163,7 +166,14 @@ def rows(pack: Container, index: Any) -> Tensor:
     if not table.shape[0]:
         return table.new_zeros(*places.shape, *table.shape[1:])
     places = places.clamp(0, table.shape[0] - 1)
-    return table.index_select(0, places) if places.dim() == 1 else table[places]
+    return rows_at(table, places)
+
+
+def rows_at(table: Tensor, places: Tensor) -> Tensor:
+    """``table[places]``."""
+    if places.dim() == 1:
+        return moves.taken(table, places)
+    return moves.noted(table[places], kinds.Taken(places, len(table)))
 
 
 def spread(part: Any, index: Any) -> Any:
@@ -218,12 +228,23 @@ def own_tensor(table: Tensor, begin: int, size: int, step: int) -> Tensor:
     return table.index_select(0, torch.arange(size, device=table.device) * step + begin)
 
 
-def unpacked(pack: Container) -> Objects:
+def own_tensors(pack: Container) -> list[Tensor]:
     """Each thread's tensor, a copy of its own."""
     begins, lengths, step = parts_of(pack)
     steps = step.tolist() if isinstance(step, Tensor) else [step] * len(lengths)
-    numbers = zip(begins.tolist(), lengths.tolist(), steps, strict=True)
-    return Objects([own_tensor(pack.static, *own) for own in numbers])
+    numbers = list(zip(begins.tolist(), lengths.tolist(), steps, strict=True))
+    table: Tensor = pack.static
+    if not moves.is_differentiated(table):
+        return [own_tensor(table, *own) for own in numbers]
+    index = [begin + step * place for begin, size, step in numbers for place in range(size)]
+    rows = moves.taken(table, torch.tensor(index, dtype=torch.int64, device=table.device))
+    parts = moves.parted(guarded_rows(rows), [size for _, size, _ in numbers])
+    return [part.clone() for part in parts]
+
+
+def unpacked(pack: Container) -> Objects:
+    """The same as objects."""
+    return Objects(own_tensors(pack))
 
 
 def opened(value: Value) -> Value:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.presence.moves import Taken, noted
+from autobatch.presence.kinds import Taken
+from autobatch.presence.moves import noted
 from autobatch.values.gathering import Share, share_of
 
 LARGE = 8192

@@ -36,6 +36,15 @@ def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tu
     return tuple(map_tree(own_guarded, arg) for arg in args)
 
 
+def watched_rows(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same where ``fn`` runs on the rows as on one tensor: only then is there none to add."""
+    if fn in POINTWISE:
+        return watched(record, fn, args)
+    if not is_to_watch(record, fn, args):
+        return args
+    return tuple(map_tree(own_guarded, arg) for arg in args)
+
+
 def watched_once(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands of ``fn``, which runs once for all threads that share them."""
     if not is_operation(fn) or not any(map(is_leaf_smooth, leaves_of(args))):

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import functools
 import operator
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,13 +26,19 @@ from torch import Tensor
 
 from autobatch import compat
 from autobatch.batching import converters
-from autobatch.batching.applying import assignment, example, indexing, inplace, promotion
-from autobatch.batching.applying.direct import POINTWISE, direct
+from autobatch.batching.applying import (
+    assignment,
+    example,
+    indexing,
+    inplace,
+    needed,
+    promotion,
+)
+from autobatch.batching.applying.direct import direct
 from autobatch.batching.applying.failures import explained, first_row
 from autobatch.batching.applying.guarding import ended, watched
 from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
-from autobatch.batching.applying.judging import module_of, shared_by
-from autobatch.batching.applying.shared_operands import with_shared
+from autobatch.batching.applying.judging import shared_by
 from autobatch.batching.levels import (
     Batched,
     DrawError,
@@ -45,12 +50,9 @@ from autobatch.batching.levels import (
     level,
     map_tree,
 )
-from autobatch.batching.module_classes import is_chain
-from autobatch.presence import moves
 from autobatch.presence.moves import keeping
 from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import draws
-from autobatch.structure import own_attribute
 
 __all__ = [
     "Batched",
@@ -79,25 +81,11 @@ def apply(
 ) -> Any:
     """``fn(*args, **kwargs)`` for each of ``k`` threads: ``Batched`` leaves where they differ."""
     keywords = dict(kwargs) if kwargs else _NONE
-    given = args
 
     def run(fn: Any, args: tuple[Any, ...], keywords: dict[str, Any], k: int) -> Any:
         return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
 
-    if (record := record_at_work()) is None:
-        return run(fn, args, keywords, k)
-    args = watched(record, fn, args)
-    if fn in POINTWISE or _is_composed(fn) or not torch.is_grad_enabled():
-        before = None
-    else:
-        before = moves.nodes_of(_operands(fn, args, keywords))
-    call = None
-    if not _is_composed(fn) or converters.find(fn) is not None:
-        call = with_shared(record, fn, args, keywords)
-    out = run(fn, args, keywords, k) if call is None else call.performed(run)
-    if before is not None:
-        moves.stayed(_tensors(out), before)
-    return out if args is given else ended(out)
+    return needed.performed(run, fn, args, keywords, k)
 
 
 def _apply(
@@ -145,31 +133,8 @@ def _under_vmap(
         wrap = threads.wrap
         inputs = [wrap(arg) for arg in args]
         keywords = {name: wrap(kwargs[name]) for name in kwargs}
-        with Inner(threads, apply) if _is_composed(fn) else nullcontext(), draws(k):
+        with Inner(threads, apply) if needed.is_composed(fn) else nullcontext(), draws(k):
             return threads.unwrap(fn(*inputs, **keywords))
-
-
-def _operands(fn: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that an operation gets, with the parameters of a module."""
-    module = module_of(fn)
-    if module is not None:
-        yield from module.parameters()
-    yield from _tensors(args, keywords)
-
-
-def _is_composed(fn: Callable[..., Any]) -> bool:
-    """Whether ``fn`` is Python code, not torch's own, or modules in a module."""
-    if isinstance(fn, torch.nn.Module):
-        owner = type(fn).__module__
-        return next(fn.children(), None) is not None or not owner.startswith("torch.nn.")
-    if isinstance(fn, functools.partial):
-        return _is_composed(fn.func)
-    module = module_of(fn)
-    if module is not None and is_chain(module):  # ``nn.Sequential.forward``
-        return True
-    if isinstance(fn, types.FunctionType | types.MethodType):
-        return fn is torch.func.functional_call or not (fn.__module__ or "").startswith("torch.")
-    return own_attribute(fn, "__autobatch_composed__", False) is True
 
 
 def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:
@@ -275,12 +240,5 @@ def _marked(args: tuple[Any, ...], keywords: dict[str, Any], k: int) -> Batched:
 
 def is_view_result(out: Any, args: Any) -> bool:
     """Whether a tensor of the result shares storage with one of the operands."""
-    given = set(map(compat.storage_id, _tensors(args)))
-    return any(compat.storage_id(data) in given for data in _tensors(out))
-
-
-def _tensors(*trees: Any) -> Iterator[Tensor]:
-    """Those that all threads share, and what holds threads' own."""
-    for leaf in leaves_of(*trees):
-        if isinstance(leaf, Tensor | Batched):
-            yield leaf if isinstance(leaf, Tensor) else leaf.data
+    given = set(map(compat.storage_id, needed.tensors_of(args)))
+    return any(compat.storage_id(data) in given for data in needed.tensors_of(out))

@@ -12,7 +12,7 @@ from torch import Tensor
 from autobatch.batching.context import Context
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.tensors import torch_ops
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values.cells import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
@@ -63,7 +63,7 @@ def picked(columns: Sequence[Tensor], where: Tensor) -> Tensor:
     """``[k, *E]``: row ``i`` of the column at ``where[i]``."""
     whole = moves.stacked(columns)
     index = where.reshape(1, -1, *[1] * (whole.dim() - 2)).expand(1, -1, *whole.shape[2:])
-    return moves.noted(whole.gather(0, index), moves.Picked(where, len(columns))).squeeze(0)
+    return moves.noted(whole.gather(0, index), kinds.Picked(where, len(columns))).squeeze(0)
 
 
 def pick_row(context: Context, base: Cell, at: Cell, size: int, row: int) -> Any:

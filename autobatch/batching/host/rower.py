@@ -34,7 +34,6 @@ from autobatch.values.cells import (
     METHOD,
     NAMESPACE,
     NO_TIES,
-    PACKED,
     PARTIAL,
     PENDING,
     RANGE_ITERATOR,
@@ -141,6 +140,9 @@ class Rower:
         return rows
 
     def immutable(self, value: Container) -> list[Any]:
+        if packs.is_packed(value):
+            with self.context.services.moving():
+                return packs.own_tensors(value)
         columns = [self.rows(child) for child in value.children()]
         parts = list(zip(*columns, strict=True)) if columns else [()] * self.k
         if value.type is CLOSURE:
@@ -272,5 +274,4 @@ MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
     DOWN_ITERATOR: _down_iterator,
     DICT_VIEW: lambda what, part: getattr(part[0], what)(),
     NAMESPACE: lambda _, part: vars(part[0]),
-    PACKED: lambda table, part: packs.own_tensor(table, *part),
 }

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
+from autobatch.batching.levels import Batched
 from autobatch.batching.tables.alike import inner_dims
 from autobatch.batching.tables.arguments import bound, packs_in, shared
 from autobatch.batching.tables.order import brought_together, together
 from autobatch.batching.tables.rowwise import run
+from autobatch.presence import moves
 from autobatch.values.cells import Cell, Column, Container, Uniform, read
 from autobatch.values.packs import Order, is_packed
 
@@ -57,7 +59,11 @@ def side_by_side(
 ) -> Cell | None:
     """Each row joined with the same row of the others."""
     found = brought_together(context, values)
-    return None if found is None else run(context, function, [found[0]], {"dim": dim}, found[1])
+    return (
+        None
+        if found is None
+        else run(context, function, [[*map(Batched, found[0])]], {"dim": dim}, found[1])
+    )
 
 
 def one_after_another(context: Context, values: list[Any]) -> Cell | None:
@@ -79,7 +85,7 @@ def one_after_another(context: Context, values: list[Any]) -> Cell | None:
         0, where, torch.arange(joint.total, device=where.device)
     )
     context.counter.launch()
-    return Cell(joint.pack(torch.cat(tables).index_select(0, source)))
+    return Cell(joint.pack(moves.taken(moves.joined(tables), source)))
 
 
 def as_rows(context: Context, value: Any) -> tuple[Tensor, Order] | None:
@@ -95,4 +101,4 @@ def as_rows(context: Context, value: Any) -> tuple[Tensor, Order] | None:
     data = value.data
     size = data.shape[1]
     lengths = torch.full((context.k,), size, dtype=torch.int64, device=data.device)
-    return data.flatten(0, 1), Order([size] * context.k, lengths)
+    return moves.flattened(data), Order([size] * context.k, lengths)

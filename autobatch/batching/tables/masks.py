@@ -20,9 +20,9 @@ from autobatch.batching.applying.vmapped import Batched, unrecorded
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tables.order import together
+from autobatch.batching.tables.places import ragged, taken_at
 from autobatch.batching.tensors import lookup, torch_ops
 from autobatch.presence import moves
-from autobatch.values import packs
 from autobatch.values.cells import Cell, Column, Container, Uniform, Value, View, read, uniform
 from autobatch.values.packs import is_packed
 
@@ -61,7 +61,7 @@ def taken(context: Context, value: Any, mask: Tensor) -> Cell | None:
         return None
     data = value.data if type(value) is Column else value.obj.expand(context.k, *shape)
     places, sizes = true_places(context, mask)
-    return ragged(context, data[tuple(places.unbind(1))], *sizes)
+    return ragged(context, taken_at(data, places), *sizes)
 
 
 def own_mask(value: Value) -> Tensor | None:
@@ -92,14 +92,6 @@ def true_places(context: Context, mask: Tensor) -> tuple[Tensor, tuple[Tensor, l
     return torch.nonzero_static(mask, size=sum(sizes)), (lengths, sizes)
 
 
-def ragged(context: Context, table: Tensor, lengths: Tensor, sizes: list[int]) -> Cell:
-    """Rows that lie one after the other, so many for each thread."""
-    context.counter.launch()
-    if min(sizes) == max(sizes):
-        return Cell(Column(table.reshape(context.k, sizes[0], *table.shape[1:])))
-    return Cell(packs.in_order(table, sizes, lengths))
-
-
 def put(context: Context, base: Cell, index: Cell, item: Cell) -> bool:
     """``x[mask] = v`` for as many values as each thread's mask picks; whether it is done."""
     mask, own = any_mask(context, read(index)), values_of(context, read(item))
@@ -120,8 +112,8 @@ def put(context: Context, base: Cell, index: Cell, item: Cell) -> bool:
         return False
     context.services.tensor_written(context.span)
     writes.refuse_tied(context, base)
-    written = data.index_put(places.unbind(1), table)
-    new = unrecorded(Batched(data), Batched(moves.mixed(written)), context.k)
+    written = moves.added(data.index_put(places.unbind(1), table), places[:, 0], len(data))
+    new = unrecorded(Batched(data), Batched(written), context.k)
     writes.set_content(base, Column(new.data))
     context.counter.launch()
     return True
@@ -135,7 +127,7 @@ def values_of(context: Context, value: Any) -> tuple[Tensor, list[int]] | None:
     if type(value) is not Column or value.tag != "tensor" or not value.event_shape:
         return None
     data = value.data
-    return data.flatten(0, 1), [data.shape[1]] * len(data)
+    return moves.flattened(data), [data.shape[1]] * len(data)
 
 
 def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Cell | None:
@@ -151,7 +143,10 @@ def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Ce
     failed = order.any_of(inside != places)
     snapshot = [Cell(value), Cell(where)]
     context.check(failed, lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row))
-    table = value.data[order.owners, inside] if type(value) is Column else value.obj[inside]
+    if type(value) is Column:
+        table = taken_at(value.data, torch.stack([order.owners, inside], 1))
+    else:
+        table = moves.taken(value.obj, inside)
     context.counter.launch()
     return Cell(order.pack(table))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
+from autobatch.presence import moves
 from autobatch.values import packs
 from autobatch.values.cells import Container
 from autobatch.values.packs import Order
@@ -59,4 +60,4 @@ def in_order(pack: Container, order: Order) -> Tensor:
     owners = order.owners
     if isinstance(step, Tensor):
         step = step[owners]
-    return table.index_select(0, begins[owners] + order.places * step)
+    return moves.owned(moves.taken(table, begins[owners] + order.places * step), order.sizes)

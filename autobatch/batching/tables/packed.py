@@ -29,6 +29,7 @@ from autobatch.batching.tensors.aliases import is_strided
 from autobatch.batching.tensors.views import Hole, TorchRecipe, viewed
 from autobatch.batching.trees import NotATree, cell_of, tree_of
 from autobatch.compat import storage_id
+from autobatch.presence import brought
 from autobatch.values import grouping, packs
 from autobatch.values.cells import (
     Cell,
@@ -156,7 +157,7 @@ def repacked(result: Cell) -> Cell:
         return result
     if len({(item.dtype, item.shape[1:], item.device, item.layout) for item in items}) > 1:
         return result
-    return Cell(packs.in_order(torch.cat(items), [item.shape[0] for item in items]))
+    return Cell(packs.in_order(brought.joined(items), [item.shape[0] for item in items]))
 
 
 # x[i]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values.packs import Order
 
 WORTH, SMALL = 4, 1 << 14
@@ -31,8 +31,8 @@ def padded(table: Tensor, order: Order, neutral: float = 0) -> Tensor:
     if moves.is_differentiated(table):
         source = torch.arange(len(none) + len(table), device=table.device)
         index = source[: len(none)].index_copy(0, where, source[len(none) :])
-        moves.noted(rows, moves.Arranged(index, (len(none), len(table))))
-    return moves.noted(rows.reshape(k, longest, *table.shape[1:]), moves.Grouped(longest))
+        moves.noted(rows, kinds.Arranged(index, (len(none), len(table))))
+    return moves.noted(rows.reshape(k, longest, *table.shape[1:]), kinds.Grouped(longest))
 
 
 def places(order: Order) -> Tensor:
@@ -42,5 +42,4 @@ def places(order: Order) -> Tensor:
 
 def unpadded(padding: Tensor, order: Order) -> Tensor:
     """The rows again; what is behind them is never read."""
-    rows = moves.noted(padding.flatten(0, 1), moves.Spread(padding.shape[1]))
-    return moves.taken(rows, places(order))
+    return moves.taken(moves.flattened(padding), places(order))

@@ -21,7 +21,7 @@ from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import bound, shared
 from autobatch.batching.tables.order import brought_together, together
 from autobatch.batching.tensors import torch_ops
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values import packs
 from autobatch.values.cells import Cell, Column, Container, Uniform, read
 from autobatch.values.packs import Order, is_packed
@@ -74,7 +74,11 @@ def rows_of(context: Context, value: Any, written: bool) -> Rows | None:
     data = value.data
     size = data.shape[1]
     firsts = torch.arange(context.k, device=data.device) * size
-    return Rows(data.flatten(0, 1), firsts, size, lambda new: Cell(Column(new.reshape(data.shape))))
+
+    def again(new: Tensor) -> Cell:
+        return Cell(Column(moves.noted(new.reshape(data.shape), kinds.Grouped(size))))
+
+    return Rows(moves.flattened(data), firsts, size, again)
 
 
 def getitem(context: Context, pack: Container, index: Cell) -> Cell | None:
@@ -100,11 +104,25 @@ def picked(context: Context, pack: Container, mask: Container) -> Cell | None:
     lengths = order.lengths.new_zeros(context.k).index_add(0, order.owners, per_row)
     sizes = context.host(lengths, "mask")
     places = torch.nonzero_static(truths, size=sum(sizes))
-    rows = table.index_select(0, places[:, 0]) if depth == 1 else table[tuple(places.unbind(1))]
+    return ragged(context, taken_at(table, places), lengths, sizes)
+
+
+def taken_at(data: Tensor, places: Tensor) -> Tensor:
+    """What is at some places ``[N, dims]``."""
+    if places.shape[1] == 1:
+        return moves.taken(data, places[:, 0])
+    found = data[tuple(places.unbind(1))]
+    return moves.noted(found, kinds.Taken(places[:, 0], len(data)))
+
+
+def ragged(context: Context, table: Tensor, lengths: Tensor, sizes: list[int]) -> Cell:
+    """Rows that lie one after the other, so many for each thread."""
     context.counter.launch()
-    if min(sizes) == max(sizes):
-        return Cell(Column(rows.reshape(context.k, sizes[0], *rows.shape[1:])))
-    return Cell(packs.in_order(rows, sizes, lengths))
+    if min(sizes) < max(sizes):
+        return Cell(packs.in_order(table, sizes, lengths))
+    if not sizes[0]:
+        return Cell(Column(table.reshape(context.k, 0, *table.shape[1:])))
+    return Cell(Column(moves.grouped(table, sizes[0])))
 
 
 def gathered(
@@ -124,7 +142,7 @@ def gathered(
         return None
     found, outside = base.at(places, order, from_end)
     refuse(context, function, snapshot, outside)
-    rows = base.table.index_select(0, found) if found.dim() == 1 else base.table[found]
+    rows = packs.rows_at(base.table, found)
     context.counter.launch()
     return Cell(order.pack(rows))
 
@@ -207,7 +225,7 @@ def added(
     refuse(context, function, snapshot, outside)
     new = base.table.scatter_add(0, at, rows) if deep else base.table.index_add(0, at, rows)
     context.counter.launch()
-    return base.again(moves.mixed(new))
+    return base.again(moves.added(new, at, len(base.table)))
 
 
 def fits(table: Tensor, places: Tensor, rows: Tensor, deep: bool) -> bool:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from autobatch.batching.applying import needed
 from autobatch.batching.context import Context
 from autobatch.batching.tables import segments
 from autobatch.batching.tables.alike import named
@@ -25,7 +26,7 @@ from autobatch.batching.tables.padding import is_cheap
 from autobatch.batching.tables.segments import Segments
 from autobatch.batching.tensors import torch_ops
 from autobatch.values.cells import Cell, Column, Container, read
-from autobatch.values.packs import is_packed
+from autobatch.values.packs import Order, is_packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def reduced(
         if whole and dim is not None:
             return None
         refuse_none(context, function, args, kwargs, part)
-    found = meaning(part)
+    found = needed.of_table(function, table, lambda own: meaning(Segments.of(own, order, whole)))
     context.counter.launch()
     return result(function, found, rule, table, bool(keepdim))
 
@@ -205,13 +206,16 @@ def softmax(
         return None
     table, order = together(context, pack)
     wide = table.float() if table.dtype.itemsize < 4 else table
+    is_log = SOFTMAXES[function]
+    found = needed.of_table(function, wide, lambda own: softmax_of(own, order, is_log))
+    context.counter.launch()
+    return Cell(order.pack(found.to(table.dtype)))
+
+
+def softmax_of(wide: Tensor, order: Order, is_log: bool) -> Tensor:
     part = Segments.of(wide, order, False)
     with torch.no_grad():
         top = part.extreme(True)
     low = wide - part.spread(top.detach())
     total = part.sum(low.exp()).to(wide.dtype)
-    found = (
-        low - part.spread(total.log()) if SOFTMAXES[function] else low.exp() / part.spread(total)
-    )
-    context.counter.launch()
-    return Cell(order.pack(found.to(table.dtype)))
+    return low - part.spread(total.log()) if is_log else low.exp() / part.spread(total)

@@ -15,11 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.applying import needed
 from autobatch.batching.context import Context
+from autobatch.batching.levels import Batched
 from autobatch.batching.tables.alike import CASTS, treats_rows_alike
 from autobatch.batching.tables.arguments import MISSING, is_new, packed_again, packs_in, shared
 from autobatch.batching.tables.order import brought_together
 from autobatch.batching.trees import weak
+from autobatch.presence import moves
 from autobatch.values.cells import Cell, Column, read
 from autobatch.values.packs import Order, is_packed
 
@@ -42,7 +45,9 @@ def apply(
         return None
     tables, order = together
     rest = iter(tables)
-    operands = [next(rest) if is_packed(v) else beside(v, tables[0], order) for v in values]
+    operands = [
+        Batched(next(rest)) if is_packed(v) else beside(v, tables[0], order) for v in values
+    ]
     return run(context, function, operands, given, order)
 
 
@@ -53,28 +58,22 @@ def run(
     given: dict[str, Any],
     order: Order,
 ) -> Cell | None:
-    """A function of tables, which gives new tables of as many rows."""
+    """A function of tables (``Batched``), which gives new tables of as many rows."""
     if any(operand is MISSING for operand in operands):
         return None
     try:
-        out = function(*operands, **given)
+        out = needed.on_rows(function, tuple(operands), given, order.total)
     except Exception:  # whose it is, single threads tell
         return None
     outs = out if isinstance(out, tuple) else (out,)
     if not all(isinstance(part, Tensor) and part.dim() for part in outs):
         return None
-    if not is_new(out, flat(operands)) or any(part.shape[0] != order.total for part in outs):
+    if not is_new(out, needed.tensors_of(operands)) or any(
+        part.shape[0] != order.total for part in outs
+    ):
         return None
     context.counter.launch()
     return packed_again(out, order)
-
-
-def flat(operands: list[Any]) -> list[Any]:
-    return [
-        part
-        for operand in operands
-        for part in (operand if isinstance(operand, list | tuple) else (operand,))
-    ]
 
 
 def beside(value: Any, table: Tensor, order: Order) -> Any:
@@ -89,5 +88,5 @@ def beside(value: Any, table: Tensor, order: Order) -> Any:
         data = weak(value, table.dtype)
     elif data.dim() == 1:
         data = data.to(torch.result_type(table, data[0]))
-    rows = data.index_select(0, order.owners)
-    return rows.reshape(-1, *[1] * (table.dim() - rows.dim()), *rows.shape[1:])
+    rows = moves.taken(data, order.owners)
+    return Batched(rows.reshape(-1, *[1] * (table.dim() - rows.dim()), *rows.shape[1:]))

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.applying import needed
 from autobatch.batching.context import Context
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import bound, packed_again, shared
 from autobatch.batching.tables.order import together
 from autobatch.batching.tables.padding import is_cheap, padded, unpadded
 from autobatch.batching.trees import container_of
+from autobatch.presence import moves
 from autobatch.values.cells import Cell, Container
 from autobatch.values.packs import Order, is_packed
 
@@ -51,7 +53,11 @@ def apply(
     if not is_cheap(order) or table.dtype.is_complex or not order.total:
         return None
     try:
-        out = function(padded(table, order, NEUTRAL.get(function, 0)), 1)
+        out = needed.of_table(
+            function,
+            table,
+            lambda own: function(padded(own, order, NEUTRAL.get(function, 0)), 1),
+        )
     except Exception:  # of a dtype that it does not take: single threads tell
         return None
     rows = [unpadded(part, order) for part in (out if isinstance(out, tuple) else (out,))]
@@ -102,4 +108,4 @@ def last_of(dtype: torch.dtype, descending: bool) -> float:
 def flipped(table: Tensor, order: Order) -> Tensor:
     """Each thread's rows, the last one first."""
     last = (order.begins + order.lengths - 1)[order.owners]
-    return table.index_select(0, last - order.places)
+    return moves.taken(table, last - order.places)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.tables.padding import padded
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values.packs import Order
 
 
@@ -32,7 +32,8 @@ class Segments:
         """The rows of a table, or all that they hold, one element after another."""
         if not whole or table.dim() == 1:
             return cls(table, order)
-        return cls(table.flatten(), order, table.shape[1:].numel())
+        size = table.shape[1:].numel()
+        return cls(moves.noted(table.flatten(), kinds.Spread(size)), order, size)
 
     @property
     def owners(self) -> Tensor:
@@ -56,6 +57,11 @@ class Segments:
     def k(self) -> int:
         return len(self.order.sizes)
 
+    def by_row(self, elements: Tensor) -> Tensor:
+        """Elements ``[N]`` as the rows ``[n, size]`` that have them."""
+        rows = elements.reshape(self.order.total, self.size)
+        return moves.noted(rows, kinds.Grouped(self.size))
+
     def index(self) -> Tensor:
         """Whose each element is, in the shape of the rows."""
         return self.beside(self.owners).expand_as(self.rows)
@@ -66,14 +72,14 @@ class Segments:
 
     def spread(self, of_thread: Tensor) -> Tensor:
         """What each thread has, for each of its rows."""
-        return of_thread.index_select(0, self.owners)
+        return moves.taken(of_thread, self.owners)
 
     def sum(self, rows: Tensor) -> Tensor:
         wide = rows.to(torch.float64 if rows.dtype.is_floating_point else torch.int64)
         if self.size != 1:
-            wide = wide.reshape(self.order.total, self.size).sum(1)
-        none = wide.new_zeros(self.k, *wide.shape[1:])
-        return moves.mixed(none.index_add(0, self.order.owners, wide))
+            wide = self.by_row(wide).sum(1)
+        none, owners = wide.new_zeros(self.k, *wide.shape[1:]), self.order.owners
+        return moves.added(none.index_add(0, owners, wide), owners, self.k)
 
     def extreme(self, largest: bool) -> Tensor:
         """The largest or smallest row of each thread, NaN if it has one; arbitrary if it has none.
@@ -84,7 +90,7 @@ class Segments:
         first = self.rows.new_full((self.k, *self.rows.shape[1:]), torch.nan if floats else 0)
         how = "amax" if largest else "amin"
         found = first.scatter_reduce(0, self.index(), self.rows, how, include_self=False)
-        return moves.mixed(found)
+        return moves.added(found, self.owners, self.k)
 
     def first(self, found: Tensor) -> Tensor:
         """Which of its rows is the first that is what a thread has found, ``[k, *E]``."""
@@ -107,8 +113,8 @@ def product(part: Segments) -> Tensor:
     if rows.dtype.is_floating_point and rows.dtype.itemsize < 4:
         rows = rows.float()
     if part.size != 1:
-        rows = rows.reshape(-1, part.size).prod(1)
-    return moves.mixed(padded(rows, part.order, 1).prod(1))
+        rows = part.by_row(rows).prod(1)
+    return padded(rows, part.order, 1).prod(1)
 
 
 def logsumexp(part: Segments) -> Tensor:
@@ -165,5 +171,5 @@ def picked(part: Segments, largest: bool) -> tuple[Tensor, Tensor]:
     at, rows = place(part, largest), part.rows
     if not rows.shape[0]:
         return rows.new_zeros(at.shape), at
-    begins = part.beside(part.begins)
-    return moves.mixed(rows.gather(0, (at + begins).clamp(max=rows.shape[0] - 1))), at
+    where = (at + part.beside(part.begins)).clamp(max=rows.shape[0] - 1)
+    return moves.noted(rows.gather(0, where), kinds.Taken(where, rows.shape[0])), at

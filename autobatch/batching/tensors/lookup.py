@@ -20,7 +20,7 @@ from autobatch.batching.levels import Batched, event_dim
 from autobatch.batching.tensors import index_lists, torch_ops, windows
 from autobatch.batching.tensors.views import view_of, viewed
 from autobatch.batching.trees import NotATree, tree_of
-from autobatch.presence import moves
+from autobatch.presence import kinds, moves
 from autobatch.values.cells import Cell, Column, Container, Uniform, Value, read, shown_memory
 from autobatch.values.layouts import are_seen
 
@@ -121,7 +121,7 @@ def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | No
         failed = in_any((where < -size) | (where >= size))
         where = torch.where(where < 0, where + size, where).clamp(0, max(size - 1, 0))
         found = table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where]
-        return moves.noted(found, moves.Taken(rows, len(table))), failed
+        return moves.noted(found, kinds.Taken(rows, len(table))), failed
     return None
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import on_device
+from autobatch.presence import moves
 from autobatch.presence.moves import keeping
 from autobatch.values import listing, matrices, stacks
 from autobatch.values.cells import (
@@ -212,7 +213,7 @@ def aligned(packs: Sequence[Container], joint: dict[tuple[int, ...], Tensor]) ->
         size += table.shape[0]
     whole = joint.get(tuple(tables))
     if whole is None:
-        whole = joint[tuple(tables)] = torch.cat(list(tables.values()))
+        whole = joint[tuple(tables)] = moves.joined(list(tables.values()))
     moved: list[Container] = []
     for pack in packs:
         begins, *rest = pack.children()
