@@ -354,3 +354,20 @@ def test_it_is_told_of() -> None:
         autobatch.vmap(left_early, scalars="python", fallback="warn", plain="never")(COUNTS)
     with pytest.raises(autobatch.FallbackError):
         autobatch.vmap(left_early, scalars="python", fallback="error")(COUNTS)
+
+
+def steps_of(n: int) -> Iterator[int]:
+    for i in range(n):
+        yield i * i
+
+
+@pytest.mark.parametrize(
+    "way",
+    [{}, {"plain": "never"}, {"engine": "sequential"}, {"engine": "program_counter"}],
+    ids=str,
+)
+def test_a_batch_of_generators_is_refused(way: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match="`yield` is not supported in a program"):
+        autobatch.vmap(steps_of, scalars="python", **way)(torch.tensor([1, 2]))
+    with pytest.raises(UnsupportedError, match="`yield` is not supported in a program"):
+        autobatch.lower(steps_of)

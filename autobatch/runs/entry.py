@@ -10,6 +10,9 @@ from autobatch.batching.calling.resolving import Target, resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.structure import own_attribute
 
+LOWERED = frozenset({"program", "construct", "generator"})
+"""What is Python to be lowered; a function that yields is refused as that is done."""
+
 
 def name_of(function: Any) -> str:
     """What messages call it."""
@@ -22,7 +25,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
     C functions, torch's modules and functions, and what ``per_thread`` or ``primitive`` has marked
     are operations; an object with a ``__call__`` in Python stands for that method.
     """
-    if resolve_object(function, [], {}).effect in ("program", "construct"):
+    if resolve_object(function, [], {}).effect in LOWERED:
         return function
     return stand_in(function)
 
@@ -30,7 +33,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
 def started(function: Callable[..., Any]) -> Target:
     """What a run of ``entry(function)`` calls, without its arguments."""
     target = resolve_object(function, [], {})
-    if target.effect in ("program", "construct"):
+    if target.effect in LOWERED:
         return target
     found = stand_in(function)
     if isinstance(found, types.MethodType):

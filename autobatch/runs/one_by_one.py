@@ -66,7 +66,8 @@ class OneByOne:
             target = started(self.function)
         receivers = tuple(map(object_of, target.args))
         named = {name: object_of(cell) for name, cell in target.kwargs.items()}
-        callee = None if target.effect != "program" else self.callee(target.callee, receivers[:1])
+        is_lowered = target.effect in ("program", "generator")
+        callee = self.callee(target.callee, receivers[:1]) if is_lowered else None
         if callee is None:
             asked = refusing(self.function, args) if draws == "error" else nullcontext()
             with self.drawing(index), asked:
