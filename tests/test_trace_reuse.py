@@ -16,7 +16,11 @@ from tests.test_trace_rewrites import operations, trace_of
 
 def writes(trace: Trace) -> list[str]:
     """The operations of a replay that run in place."""
-    return re.findall(r"= (\w+[a-z]_)\(", trace.source)
+    return written(trace.source)
+
+
+def written(source: str) -> list[str]:
+    return re.findall(r"= (\w+[a-z]_)\(", source)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,10 @@ def test_sums_are_written_over_what_no_derivative_needs(
 
     x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
     trace = record(batched, [Input("column", x), Input("tensor", w)])
-    assert writes(trace) + re.findall(r"product_over\(\w+, (\w+)", trace.source) == expected
+    calm, _, watchful = trace.source.partition("return")  # where all is finite, and where not
+    assert written(calm) == expected
+    if "is_watchful" in calm:
+        assert written(watchful) + re.findall(r"product_over\(\w+, (\w+)", watchful) == expected
     found = torch.autograd.grad(trace(3, x, w)[0].square().sum(), (x, w), allow_unused=True)
     wanted = torch.autograd.grad(batched(3, x, w)[0].square().sum(), (x, w), allow_unused=True)
     torch.testing.assert_close(found, wanted)

@@ -209,6 +209,16 @@ def guarded_if_shared_wild(operand: Tensor, dim: int, fold: Fold = ONE) -> Tenso
     return looked_at(record, operand, dim, fold)
 
 
+def is_watchful() -> bool:
+    """Whether what runs has to look at gradients which only infinite operands spoil."""
+    return decided(may_spoil)
+
+
+def may_spoil() -> bool:
+    record = record_at_work()
+    return record is not None and torch.is_grad_enabled() and record.has_wild()
+
+
 def derived(gradient: Tensor, backwards: Sequence[Known], first: int) -> Tensor:
     """A gradient ``[k, ...]`` that backwards have made, row for row of what they began at.
 

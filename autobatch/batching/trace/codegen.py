@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from autobatch.batching.trace.guarding import (
     ends,
     gives_infinities,
     guards,
+    in_calm,
     products,
     shared_inputs,
 )
@@ -40,7 +41,7 @@ from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import NOTHING, in_place
-from autobatch.presence.guards import ONE
+from autobatch.presence.guards import ONE, is_watchful
 from autobatch.presence.products import product, product_over
 from autobatch.presence.record import met, wild
 from autobatch.structure import own_attribute
@@ -67,7 +68,7 @@ def compile_graph(
     of_shared = products(graph) if grad else {}
     writes = {} if within else in_place(graph, grad, set(barring(given)), spent)
     printer = _Printer(graph, example, writes, given, ended, of_shared, grad)
-    body = printer.body()
+    body = [*printer.beginning(), *printer.bodies()]
     for kind in autocast:
         body = [
             f"with {printer.constant(torch.autocast)}({kind!r}, enabled=False):",
@@ -98,10 +99,25 @@ class _Printer:
     names: dict[str, Any] = field(default_factory=dict)
     threads: Set[int] | None = None
 
-    def body(self) -> list[str]:
+    def beginning(self) -> list[str]:
+        """What the record of the run hears first."""
         lines = [f"{self.constant(wild)}()"] if gives_infinities(self.graph) else []
         if given := shared_inputs(self.graph):
             lines.append(f"{self.constant(met)}({', '.join(f'a{place}' for place in given)})")
+        return lines
+
+    def bodies(self) -> list[str]:
+        """The operations; first as they are while nothing may be infinite, if that differs."""
+        if gives_infinities(self.graph):
+            return self.body()
+        guards, ends = in_calm(self.guards, self.ends)
+        if not self.products and len(guards) == len(self.guards):
+            return self.body()
+        calm = replace(self, guards=guards, ends=ends, products={})
+        return [f"if not {self.constant(is_watchful)}():", *_deeper(calm.body()), *self.body()]
+
+    def body(self) -> list[str]:
+        lines: list[str] = []
         dying = _last_reads(self.graph)
         inside = False
         for place, node in enumerate(self.graph.nodes):

@@ -77,6 +77,17 @@ ADDING = ("add", "badd")
 """Products whose first operand is added to them."""
 
 
+def in_calm(
+    given: Mapping[int, Mapping[int, Guard]], ended: Mapping[int, End]
+) -> tuple[Mapping[int, Mapping[int, Guard]], Mapping[int, End]]:
+    """What is left of both where no operand is infinite: what is looked at whatever they are."""
+    always: dict[int, Mapping[int, Guard]] = {}
+    for place, here in given.items():
+        if found := {nr: guard for nr, guard in here.items() if guard.function is guarded}:
+            always[place] = found
+    return always, {at: e for at, e in ended.items() if e.function is kept or at in always}
+
+
 def barring(given: Mapping[int, Mapping[int, Guard]]) -> Iterator[int]:
     """The guarded places at which more than what all threads share may be infinite."""
     for place, here in given.items():
