@@ -15,7 +15,16 @@ from torch.nn import functional as F
 
 import autobatch
 from tests.test_gradients_present import WAYS
-from tests.test_rows_stay import NS, XS, loop, slopes
+from tests.test_rows_stay import (
+    NS,
+    XS,
+    added,
+    dropped_in_a_loop,
+    loop,
+    returned_by_some,
+    slopes,
+    written,
+)
 
 Make = Callable[[Tensor, Tensor, int], Tensor]
 
@@ -56,18 +65,6 @@ def elements(y: Tensor, n: int) -> Tensor:
 def sliced_list(y: Tensor, n: int) -> Tensor:
     rows = [y[0], y[1], y[2]]
     return torch.stack(rows[n % 2 :])
-
-
-def written(z: Tensor, where: Any, value: Any) -> Tensor:
-    made = z.clone()
-    made[where] = value
-    return made
-
-
-def added(z: Tensor, where: Any, value: Any) -> Tensor:
-    made = z.clone()
-    made[where] += value
-    return made
 
 
 class Box:
@@ -258,26 +255,6 @@ MADE: dict[str, Make] = {
     "mapped": lambda x, y, n: autobatch.vmap(lambda a: a * 2)(own(y, n)),
     "grad": lambda x, y, n: autobatch.grad(lambda a: (a * a).sum())(own(y, n)),
 }
-
-
-def returned_by_some(make: Make) -> Callable[[Tensor, int], Tensor]:
-    def function(x: Tensor, n: int) -> Tensor:
-        z = make(x, x.sqrt(), n)
-        if n > 2:
-            return z.sum() + x.sum()
-        return x.sum()
-
-    return function
-
-
-def dropped_in_a_loop(make: Make) -> Callable[[Tensor, int], Tensor]:
-    def function(x: Tensor, n: int) -> Tensor:
-        z = make(x, x.sqrt(), n)
-        for _ in range(3 - n):
-            z = x * 2
-        return z.sum() + x.sum()
-
-    return function
 
 
 def agree(function: Callable[..., Any], xs: Tensor, want: Tensor, options: dict[str, Any]) -> None:
