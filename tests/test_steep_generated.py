@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -188,7 +188,7 @@ def gradients(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@QUICK
+@settings(QUICK, max_examples=20)
 @given(body=texts(), seed=st.integers(0, 999), size=st.sampled_from((1, 2, 7)))
 def test_gradients(body: str, seed: int, size: int, way: str) -> None:
     hold_to_loop(body, seed, size, WAYS[way])
