@@ -6,13 +6,16 @@ before the call.
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import autobatch
 from autobatch import SharedWriteError, UnsupportedError
@@ -33,6 +36,13 @@ WAYS: list[dict[str, Any]] = [
 class Node:
     def __init__(self, value: int, left: Node | None = None, right: Node | None = None) -> None:
         self.value, self.left, self.right = value, left, right
+
+    def walk(self) -> Iterator[int]:
+        if self.left is not None:
+            yield from self.left.walk()
+        yield self.value
+        if self.right is not None:
+            yield from self.right.walk()
 
 
 def squares(n: int, step: int = 1) -> Iterator[int]:
@@ -58,6 +68,19 @@ def walk(tree: Node | None) -> Iterator[int]:
 def multiples(x: Tensor, n: int) -> Iterator[Tensor]:
     for i in range(n):
         yield x * (i + 1)
+
+
+def halved(n: int) -> Iterator[int]:
+    """What it does to a number nobody else sees."""
+    while n > 0:
+        yield n
+        n //= 2
+
+
+def pairs(values: Iterable[Any]) -> Iterator[Any]:
+    going = iter(values)
+    for value in going:
+        yield value, next(going, None)
 
 
 def items(values: list[Any]) -> Iterator[Any]:
@@ -124,6 +147,19 @@ def in_order(n: int) -> str:
     return str(list(walk(tree)))
 
 
+def by_method(n: int) -> str:
+    tree = Node(n, Node(1), Node(2, Node(n * 2)))
+    found = []
+    for value in tree.walk():
+        found.append(value)
+        tree.value = 7
+    return str(found)
+
+
+def paired(n: int) -> str:
+    return str(list(pairs(pairs(halved(n * 3))))) + str(n)
+
+
 def one_of_two(n: int) -> int:
     made = squares(n) if n > 1 else fibonacci()
     return next(made) + next(made)
@@ -168,7 +204,7 @@ def writes_what_is_yielded(n: int) -> str:
 
 PROGRAMS = (
     *(summed, left_early, asked, endless, sliced, zipped, in_order, one_of_two, fails, sent),
-    *(recursion, grown, writes_what_is_yielded),
+    *(recursion, grown, writes_what_is_yielded, by_method, paired),
 )
 
 
@@ -258,6 +294,111 @@ def sums(each: Watched) -> Iterator[int]:
     yield each + 1
 
 
+class Held:
+    table = SEEN[0]
+
+    def tables(self) -> Iterator[list[int]]:
+        yield self.table
+
+    def __bool__(self) -> bool:
+        self.table.append(0)
+        return True
+
+    def __setitem__(self, key: int, value: int) -> None:
+        SEEN[0].append(value)
+
+
+class Kept:
+    table = SEEN[0]
+
+    def tables(self) -> Iterator[list[int]]:
+        yield self.table
+
+
+KEPT = Kept()
+WATCHED = Watched(1)
+NUMBERS = np.zeros(2)
+NORM = nn.BatchNorm1d(2)
+GOING = iter(range(1000))
+ENTRIES: defaultdict[int, list[int]] = defaultdict(list)
+
+
+def makes_and_asks(n: int) -> Iterator[int]:
+    yield 1 if Held() else n
+
+
+def makes_and_writes(n: int) -> Iterator[int]:
+    held = Held()
+    held[n] = n
+    yield n
+
+
+def reads_property(n: int) -> Iterator[int]:
+    yield WATCHED.value + n
+
+
+def maps(n: int) -> Iterator[Any]:
+    yield from map(SEEN[0].append, range(n))
+
+
+def norms(n: int) -> Iterator[float]:
+    yield NORM(torch.ones(3, 2) * n).sum().item()
+
+
+def copies(n: int) -> Iterator[int]:
+    np.copyto(NUMBERS, n + 1.0)
+    yield n
+
+
+def adds_positional(n: int) -> Iterator[int]:
+    np.add(NUMBERS, 1, NUMBERS)
+    yield n
+
+
+def goes_on(n: int) -> Iterator[int]:
+    for value in GOING:
+        yield value
+        if value > n:
+            return
+
+
+def enters(n: int) -> Iterator[int]:
+    yield len(ENTRIES[n])
+
+
+def into_what_is_sent() -> Iterator[None]:
+    given = yield
+    given.append(1)
+    yield
+
+
+def deep(value: Any) -> Any:
+    return value.poke()
+
+
+def calls_deep(value: Any) -> Iterator[Any]:
+    yield deep(value)
+
+
+class Poked:
+    def poke(self) -> int:
+        SEEN[0].append(1)
+        return 1
+
+
+def sends(n: int) -> int:
+    made = into_what_is_sent()
+    next(made)
+    made.send(SEEN[0])
+    return n
+
+
+def writes_table(n: int) -> int:
+    for table in KEPT.tables():
+        table.append(n)
+    return n
+
+
 def drawn() -> Iterator[float]:
     yield torch.rand(()).item()
 
@@ -312,6 +453,18 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "a yielded first": writes_first,
     "a default": writes_default,
     "a yielded tensor": adds_in_loop,
+    "a class of its own": lambda n: sum(makes_and_asks(n)),
+    "an item of its own": lambda n: sum(makes_and_writes(n)),
+    "a property of a global": lambda n: sum(reads_property(n)),
+    "a map": lambda n: len(list(maps(n))),
+    "a module": lambda n: sum(norms(n)),
+    "an array": lambda n: sum(copies(n)),
+    "an operand of numpy's": lambda n: sum(adds_positional(n)),
+    "an iterator": lambda n: sum(goes_on(n)),
+    "an entry": lambda n: sum(enters(n)),
+    "what is sent": sends,
+    "a method that a helper calls": lambda n: sum(calls_deep(Poked())),
+    "what a class holds": writes_table,
 }
 
 
@@ -325,7 +478,9 @@ def test_what_others_would_see_is_refused(
         with pytest.raises((SharedWriteError, UnsupportedError)):
             batched(COUNTS)
     assert SEEN == [[1], [2]]
-    assert not WEIGHTS.any()
+    assert not WEIGHTS.any() and not NUMBERS.any()
+    assert not ENTRIES and NORM.running_mean is not None and not NORM.running_mean.any()
+    assert next(copy.copy(GOING)) == 0
     assert not capsys.readouterr().out
 
 
@@ -371,3 +526,23 @@ def test_a_batch_of_generators_is_refused(way: dict[str, Any]) -> None:
         autobatch.vmap(steps_of, scalars="python", **way)(torch.tensor([1, 2]))
     with pytest.raises(UnsupportedError, match="`yield` is not supported in a program"):
         autobatch.lower(steps_of)
+
+
+def test_the_place_and_the_reason_are_told() -> None:
+    for program, what in (
+        (lambda n: sum(prints(n)), r"print\(i\)\n +\| +\^+ others may see what this does"),
+        (lambda n: len(list(into([n]))), r"xs.pop\(\)\n +\| +\^+ this may write what the function"),
+        (lambda n: len(list(applied(str, n))), r"\^ it is not known what this calls"),
+        (lambda n: sum(drawn()), r"\^ this draws, and randomness is 'error'"),
+    ):
+        with pytest.raises(UnsupportedError, match=what):
+            autobatch.vmap(program, scalars="python")(COUNTS)
+
+
+def into(xs: list[int]) -> Iterator[int]:
+    while xs:
+        yield xs.pop()
+
+
+def applied(function: Callable[[int], Any], n: int) -> Iterator[Any]:
+    yield function(n)

@@ -123,8 +123,13 @@ class Handing(Protocol):
     def refuse(self, callee: Any, receiver: object = None) -> None:
         """Raise where a function can be seen to write it."""
 
-    def refuse_generator(self, function: FunctionType, kinds: Collection[type]) -> None:
-        """Raise where a function that yields may do what others see, or instances of ``kinds``."""
+    def refuse_generator(
+        self, function: FunctionType, kinds: Collection[type], numbers: Collection[str]
+    ) -> None:
+        """Raise where a function that yields may do what others see, or instances of ``kinds``.
+
+        ``numbers`` are its parameters that get what cannot be written to.
+        """
 
     def runner(self) -> Callable[..., Any]:
         """Runs a program's function that Python calls."""

@@ -20,12 +20,12 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
 from sys import getrefcount
 from types import CellType, CodeType, FunctionType, GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from autobatch.batching.effects import is_library
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -44,12 +44,38 @@ BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 ENDING = (ast.Try, ast.TryStar, ast.With, ast.AsyncWith)
 ENDS: dict[CodeType, bool] = {}
 
+ATOMS = (bool, int, float, complex, str, bytes, type(None))
+"""Types of what cannot be written to, and holds nothing that can."""
+T = TypeVar("T")
 Generator: TypeAlias = "GeneratorType[Any, Any, Any]"
 
 
 def is_generator(function: object) -> bool:
     """Whether it is a function whose call makes a generator."""
     return type(function) is FunctionType and bool(function.__code__.co_flags & CO_GENERATOR)
+
+
+def named(function: FunctionType, args: Sequence[T], kwargs: Mapping[str, T]) -> dict[str, T]:
+    """What parameters get by their names."""
+    code = function.__code__
+    return {**dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)), **kwargs}
+
+
+def defaults(function: FunctionType) -> dict[str, Any]:
+    """The defaults of parameters."""
+    code, given = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    last = names[len(names) - len(given) :]
+    return {**dict(zip(last, given, strict=True)), **(function.__kwdefaults__ or {})}
+
+
+def unwritten(
+    function: FunctionType, args: Sequence[T], kwargs: Mapping[str, T], is_atom: Callable[[T], bool]
+) -> set[str]:
+    """The parameters that get what cannot be written to, as ``is_atom`` tells of what is given."""
+    given = named(function, args, kwargs)
+    left = {name for name, value in defaults(function).items() if type(value) in ATOMS}
+    return (left - given.keys()) | {name for name, value in given.items() if is_atom(value)}
 
 
 @dataclass(slots=True, eq=False, repr=False)

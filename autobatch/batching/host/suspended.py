@@ -13,12 +13,14 @@ changes as in Python.
 
 from __future__ import annotations
 
+from autobatch.batching import generators
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.host.own_methods import classes
 from autobatch.batching.host.rows import run_rows
+from autobatch.batching.kinds import is_number_column
 from autobatch.batching.trace import Untraceable
-from autobatch.values.cells import Cell
+from autobatch.values.cells import Cell, Objects, Uniform, read
 
 WHY = "a generator is no program: Python runs it"
 
@@ -28,7 +30,18 @@ def call(context: Context, target: Target) -> Cell:
     function, services = target.callee, context.services
     if services.handing is None:
         raise Untraceable("it makes a generator")
-    given = [*target.args, *target.kwargs.values()]
-    services.handing.refuse_generator(function, {kind for kind, _ in classes(given, True, True)})
     args, kwargs = target.args, target.kwargs
+    kinds = {kind for kind, _ in classes([*args, *kwargs.values()], True, True)}
+    numbers = generators.unwritten(function, args, kwargs, is_atom)
+    services.handing.refuse_generator(function, kinds, numbers)
     return run_rows(context, function, args, kwargs, WHY, keep=True, fresh=False, effect=False)
+
+
+def is_atom(cell: Cell) -> bool:
+    """Whether it is a number or a text of each thread."""
+    value = read(cell)
+    if type(value) is Objects:
+        return value.lists is None and all(kind in generators.ATOMS for kind in value.kinds)
+    return is_number_column(value) or (
+        type(value) is Uniform and type(value.obj) in generators.ATOMS
+    )
