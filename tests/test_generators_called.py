@@ -7,8 +7,10 @@ before the call.
 from __future__ import annotations
 
 import copy
+import heapq
 import itertools
-from collections import defaultdict
+import re
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -81,6 +83,58 @@ def pairs(values: Iterable[Any]) -> Iterator[Any]:
     going = iter(values)
     for value in going:
         yield value, next(going, None)
+
+
+def breadth_first(graph: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
+    visited, queue = {0}, deque([(0, iter(graph[0]))])
+    while queue:
+        parent, children = queue[0]
+        try:
+            child = next(children)
+            if child not in visited:
+                yield parent, child
+                visited.add(child)
+                queue.append((child, iter(graph[child])))
+        except StopIteration:
+            queue.popleft()
+
+
+def topological(graph: dict[int, list[int]]) -> Iterator[int]:
+    incoming = dict.fromkeys(graph, 0)
+    for others in graph.values():
+        for other in others:
+            incoming[other] += 1
+    ready = [node for node in graph if incoming[node] == 0]
+    while ready:
+        yield (node := ready.pop())
+        for other in graph[node]:
+            incoming[other] -= 1
+            if incoming[other] == 0:
+                ready.append(other)
+
+
+PATTERN = re.compile(r"(?P<NUMBER>\d+)|(?P<PLUS>\+)|(?P<SPACE>\s+)")
+Token = namedtuple("Token", ["kind", "text"])
+
+
+def tokens(text: str) -> Iterator[Token]:
+    scanner = PATTERN.scanner(text)  # type: ignore[attr-defined]
+    for match in iter(scanner.match, None):
+        token = Token(match.lastgroup, match.group())
+        if token.kind != "SPACE":
+            yield token
+
+
+def stepped(function: Callable[[int], int], n: int) -> Iterator[int]:
+    for i in range(n):
+        yield function(i)
+
+
+def smallest(values: list[int]) -> Iterator[int]:
+    heap = list(values)
+    heapq.heapify(heap)
+    while heap:
+        yield heapq.heappop(heap)
 
 
 def items(values: list[Any]) -> Iterator[Any]:
@@ -160,6 +214,20 @@ def paired(n: int) -> str:
     return str(list(pairs(pairs(halved(n * 3))))) + str(n)
 
 
+def of_graphs(n: int) -> str:
+    graph = {i: [j for j in range(i + 1, n + 2) if (i * j + n) % 3] for i in range(n + 2)}
+    return str(list(breadth_first(graph))) + str(list(topological(graph))) + str(graph)
+
+
+def twice(n: int) -> int:
+    return 2 * n
+
+
+def of_the_library(n: int) -> str:
+    found = [list(tokens(f"{n} + {n * n}")), list(smallest([n, 3, n * 2])), list(stepped(twice, n))]
+    return str(found)
+
+
 def one_of_two(n: int) -> int:
     made = squares(n) if n > 1 else fibonacci()
     return next(made) + next(made)
@@ -205,6 +273,7 @@ def writes_what_is_yielded(n: int) -> str:
 PROGRAMS = (
     *(summed, left_early, asked, endless, sliced, zipped, in_order, one_of_two, fails, sent),
     *(recursion, grown, writes_what_is_yielded, by_method, paired),
+    *(of_graphs, of_the_library),
 )
 
 
@@ -393,6 +462,24 @@ def sends(n: int) -> int:
     return n
 
 
+def of_default_iterator(given: Iterator[int] = GOING) -> Iterator[int]:
+    yield next(given)
+
+
+def pops(n: int) -> Iterator[int]:
+    [*[SEEN[0]]].pop().append(n)
+    yield n
+
+
+def substitutes(n: int) -> Iterator[str]:
+    yield re.compile("a").sub(noting, "aa" * n)
+
+
+def noting(match: Any) -> str:
+    SEEN[0].append(1)
+    return ""
+
+
 def writes_table(n: int) -> int:
     for table in KEPT.tables():
         table.append(n)
@@ -439,6 +526,11 @@ def writes_default(n: int) -> int:
     return 0
 
 
+def prints_one(n: int) -> int:
+    print(n)
+    return n
+
+
 REFUSED: dict[str, Callable[[int], Any]] = {
     "a list": lambda n: sum(appends(n)),
     "a tensor": lambda n: sum(adds(n)),
@@ -465,6 +557,10 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "what is sent": sends,
     "a method that a helper calls": lambda n: sum(calls_deep(Poked())),
     "what a class holds": writes_table,
+    "a default that goes on": lambda n: sum(of_default_iterator()),
+    "a popped list": lambda n: sum(pops(n)),
+    "a substitution": lambda n: len(list(substitutes(n))),
+    "a given function": lambda n: sum(stepped(prints_one, n)),
 }
 
 
@@ -509,6 +605,19 @@ def test_it_is_told_of() -> None:
         autobatch.vmap(left_early, scalars="python", fallback="warn", plain="never")(COUNTS)
     with pytest.raises(autobatch.FallbackError):
         autobatch.vmap(left_early, scalars="python", fallback="error")(COUNTS)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "engine" not in way], ids=str)
+def test_an_iterator_that_existed_before_is_not_gone_through(way: dict[str, Any]) -> None:
+    """Threads would take each other's items."""
+    going = iter(range(100))
+
+    def program(n: int) -> int:
+        return next(value for value in items(going) if value > n)  # type: ignore[arg-type]
+
+    with pytest.raises(SharedWriteError, match="uses up an iterator that existed before"):
+        autobatch.vmap(program, scalars="python", **way)(COUNTS)
+    assert next(going) == 0
 
 
 def steps_of(n: int) -> Iterator[int]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
 from sys import getrefcount
@@ -69,13 +69,55 @@ def defaults(function: FunctionType) -> dict[str, Any]:
     return {**dict(zip(last, given, strict=True)), **(function.__kwdefaults__ or {})}
 
 
-def unwritten(
-    function: FunctionType, args: Sequence[T], kwargs: Mapping[str, T], is_atom: Callable[[T], bool]
-) -> set[str]:
-    """The parameters that get what cannot be written to, as ``is_atom`` tells of what is given."""
-    given = named(function, args, kwargs)
-    left = {name for name, value in defaults(function).items() if type(value) in ATOMS}
-    return (left - given.keys()) | {name for name, value in given.items() if is_atom(value)}
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a function that yields is given.
+
+    ``kinds`` are the user's classes that have instances there, ``atoms`` the parameters that get
+    what cannot be written to, ``called`` those that get a function that is known. ``is_data``: it
+    is numbers and texts, in containers of Python's.
+    """
+
+    kinds: frozenset[type]
+    atoms: frozenset[str]
+    called: tuple[tuple[str, FunctionType], ...]
+    is_data: bool
+
+    @classmethod
+    def of(
+        cls,
+        function: FunctionType,
+        kinds: Iterable[type],
+        args: Sequence[T],
+        kwargs: Mapping[str, T],
+        is_atom: Callable[[T], bool],
+        is_data: Callable[[T], bool],
+        meant: Callable[[T], Any],
+    ) -> Given:
+        """``meant`` gives the object that threads share."""
+        given, left = named(function, args, kwargs), defaults(function)
+        atoms = {name for name, value in left.items() if type(value) in ATOMS} - given.keys()
+        atoms |= {name for name, value in given.items() if is_atom(value)}
+        called = {name: value for name, value in left.items() if name not in given}
+        called |= {name: meant(value) for name, value in given.items()}
+        functions = ((name, each) for name, each in called.items() if type(each) is FunctionType)
+        data = all(map(is_data, (*args, *kwargs.values())))
+        return cls(frozenset(kinds), frozenset(atoms), tuple(functions), data)
+
+
+def is_data(value: object) -> bool:
+    """Whether it is numbers and texts, in containers of Python's; not of more than a few."""
+    waiting: list[Any] = [value]
+    seen = 0
+    while waiting and seen < MOST:
+        each, seen = waiting.pop(), seen + 1
+        if type(each) in (list, tuple, set, frozenset):
+            waiting += each
+        elif type(each) is dict:
+            waiting += (*each, *each.values())
+        elif type(each) not in (*ATOMS, range):
+            return False
+    return not waiting
 
 
 @dataclass(slots=True, eq=False, repr=False)

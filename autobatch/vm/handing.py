@@ -10,7 +10,7 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import (
@@ -26,7 +26,7 @@ from typing import Any
 from autobatch.batching.calling.resolving import is_call_of_function
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
-from autobatch.batching.generators import is_generator
+from autobatch.batching.generators import Given, is_generator
 from autobatch.batching.host.getters import note_function, note_named
 from autobatch.batching.host.named import asks_by_name, watched
 from autobatch.batching.host.own_methods import refuse_finalizer
@@ -61,9 +61,7 @@ class Handing:
     twins: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     span: Span | None = None
     looked: dict[tuple[int, bool], FunctionType] = field(default_factory=dict)
-    suspended: dict[tuple[int, frozenset[type], frozenset[str]], FunctionType] = field(
-        default_factory=dict
-    )
+    suspended: dict[tuple[int, Given], FunctionType] = field(default_factory=dict)
 
     def twin(self, item: Any) -> Any:
         """What host code may call in the place of ``item``, which is that for most things."""
@@ -112,21 +110,19 @@ class Handing:
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)
 
-    def refuse_generator(
-        self, function: FunctionType, kinds: Collection[type], numbers: Collection[str]
-    ) -> None:
+    def refuse_generator(self, function: FunctionType, given: Given) -> None:
         """Refuse a function that yields where others may see what it does.
 
-        Or what the classes do that have instances in what it is given; ``numbers`` are parameters
-        that get what cannot be written to.
+        Or what the classes do that have instances in what it is given.
         """
-        key = (id(function), frozenset(kinds), frozenset(numbers))
+        key = (id(function), given)
         if key in self.suspended:
             return
-        note_function(self.foreign, function)
-        for kind in kinds:
+        for each in (function, *(called for _, called in given.called)):
+            note_function(self.foreign, each)
+        for kind in given.kinds:
             note_named(self.foreign, kind)
-        found = Looking(self.library, self.draws == "error", kinds).found(function, numbers)
+        found = Looking(self.library, self.draws == "error", given).found(function)
         if found is not None:
             raise seen(function, found)
         self.suspended[key] = function

@@ -1,8 +1,7 @@
 """What a function that yields may do that others see: all that may run in it is looked at.
 
-In: the function, the classes of what it is given, and which parameters get numbers. Out: the first
-operation that does more than compute, and what it does; None where all is known, and nobody sees
-it.
+In: the function, and what is known of what it is given. Out: the first operation that does more
+than compute, and what it does; None where all is known, and nobody sees it.
 
 The world is closed: a method that is not known is one of a builtin's or of torch's, or has that
 name in one of the classes that are given or named; special methods and properties of these always
@@ -12,13 +11,12 @@ run (Rapid Type Analysis, Bacon and Sweeney 1996).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 from autobatch.batching.effects import is_library
-from autobatch.batching.generators import ATOMS, defaults, is_generator
+from autobatch.batching.generators import ATOMS, Given, defaults, is_generator
 from autobatch.batching.host.getters import named_by, reading
 from autobatch.batching.host.own_methods import UNASKED, instances, is_own, special
 from autobatch.batching.kinds import is_plain_code
@@ -27,6 +25,7 @@ from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op, Var
 from autobatch.source import Span
 from autobatch.vm.code import Code
+from autobatch.vm.known_computing import ADVANCES, NOTHING
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.looking_at import Operations
 from autobatch.vm.nested import Nested
@@ -73,25 +72,27 @@ class Looking:
 
     library: Library
     draws: bool
-    given: Collection[type]
+    given: Given
     kinds: set[type] = field(default_factory=set)
     methods: dict[str, list[FunctionType]] = field(default_factory=lambda: defaultdict(list))
     waiting: list[tuple[Code, Names, frozenset[Var]]] = field(default_factory=list)
     seen: set[tuple[int, frozenset[Var]]] = field(default_factory=set)
 
-    def found(self, function: FunctionType, numbers: Collection[str]) -> Found | None:
-        """What it does more than compute; ``numbers`` are parameters that cannot be written to."""
-        for kind in self.given:
+    def found(self, function: FunctionType) -> Found | None:
+        """What it does more than compute."""
+        for kind in self.given.kinds:
             self.meet(kind, existed=True)
-        for each in named_by(function):
+        functions = [each for _, each in self.given.called]
+        for each in (each for root in (function, *functions) for each in named_by(root)):
             if isinstance(each, type):
                 self.meet(each, existed=False)
             else:
                 for item in instances(each, True, set(), True):
                     self.meet(type(item), existed=True)
         code = self.library.looked_into(function, MISSING)
-        self.waiting.append((code, Names.of(function), frozenset(numbers)))
-        found = None
+        if any(hasattr(type(value), "__next__") for value in defaults(function).values()):
+            return Found(ADVANCES, code.function.span)
+        found = self.look(code, Names.of(function), self.given.atoms, self.given)
         while found is None and self.waiting:
             found = self.look(*self.waiting.pop())
         return found
@@ -145,8 +146,11 @@ class Looking:
 
     # What it does.
 
-    def look(self, code: Code, names: Names, own: frozenset[Var]) -> Found | None:
-        operations = Operations(self, Known(code.function, names, code.definitions), own)
+    def look(
+        self, code: Code, names: Names, own: frozenset[Var], given: Given = NOTHING
+    ) -> Found | None:
+        known = Known(code.function, names, code.definitions)
+        operations = Operations(self, known, own, given)
         for block in code.function.blocks:
             if block.modes:
                 return Found("this runs in a mode of torch's", block.terminator.span)

@@ -6,41 +6,46 @@ calls, or hands on to be called, is told to the look, which goes through it, too
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from autobatch.batching import known_arrays as arrays
 from autobatch.batching.calling.modules import keeping
 from autobatch.batching.containers.callees import is_hashable
 from autobatch.batching.effects import MUTATING_METHODS, effect_of, is_library
-from autobatch.batching.generators import is_generator
+from autobatch.batching.generators import Given, is_generator
 from autobatch.batching.kinds import is_plain_code
 from autobatch.batching.known_callees import is_called_at
 from autobatch.frontend import MISSING
-from autobatch.ir.program import Call, CallShape, Op, Var
+from autobatch.ir.program import Call, CallShape, Label, Op, Var
+from autobatch.passes.origins import Fate, Origins, Sources
 from autobatch.structure import own_attribute
+from autobatch.vm.known_computing import (
+    ADVANCES,
+    CHANGES,
+    CHANGING,
+    COMPUTING,
+    CONTAINERS,
+    DRAWS,
+    HANDED_FIRST,
+    IS_CALLED,
+    METHODS,
+    NO_COMPUTING,
+    NO_LISTS,
+    NUMBERS,
+    SEEN,
+    WRITES_GIVEN,
+)
 from autobatch.vm.library import Library
 from autobatch.vm.nested import Nested
-from autobatch.vm.purity import Analysis, Known, may_change
-
-NO_COMPUTING = frozenset(
-    {"backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"}
-)
-"""Methods of tensors that change others."""
-CHANGING: tuple[Any, ...] = (torch.autograd.backward, torch.set_printoptions)
-
-IS_CALLED = "it is not known what this calls"
-DRAWS = "this draws, and randomness is 'error'"
-WRITES_GIVEN = "this may write what the function is given"
-SEEN = "others may see what this does"
-ADVANCES = "this existed before, and changes by being read"
-"""What is said of a place."""
+from autobatch.vm.purity import Analysis, Known, fate, may_change
 
 
 class Looking(Protocol):
@@ -68,10 +73,11 @@ class Operations:
     known: Known
     own: frozenset[Var]
     """Parameters that it may write to."""
+    given: Given
 
     def __post_init__(self) -> None:
         library = self.looking.library
-        self.analysis = Analysis(self.known, library.purity_of, library.methods.__contains__)
+        self.analysis = Precise(self.known, library.purity_of, library.methods.__contains__)
 
     def does(self, step: Op | Call) -> str | None:
         """What an operation does more than compute."""
@@ -90,7 +96,17 @@ class Operations:
             return self.calls(step.args[0], step.args[1:], step.attr)
         if not analysis.is_pure_op(step):
             return SEEN
-        return self.written()
+        return None if self.is_of_numbers(step) else self.written()
+
+    def is_of_numbers(self, step: Op) -> bool:
+        """Whether it is ``x += 1`` where neither tensors nor instances are given: no list takes it.
+
+        Of the given, that is: what existed before, else, is told apart.
+        """
+        if step.name not in NO_LISTS or not self.given.is_data:
+            return False
+        definition = self.known.definitions.get(step.args[1])
+        return definition is not None and type(getattr(definition, "attr", None)) in NUMBERS
 
     def written(self) -> str | None:
         """Whether what has just been looked at writes what is not the function's own."""
@@ -98,19 +114,34 @@ class Operations:
 
     def calls(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> str | None:
         found, method = self.known.value(callee), self.known.method(callee)
-        if found is iter and len(args) == 1:
-            return None
+        if found is MISSING and callee not in self.known.definitions:
+            called = dict(self.given.called).get(callee)
+            if called is not None:
+                return self.may_call(called)
+        if found is iter:
+            return self.calls_handed(found, args, shape)
         if found is next and self.is_own_iterator(args[0]):
             return None
         if found is next:
-            return self.written() if self.analysis.may_write(args[:1]) else ADVANCES
+            if not self.analysis.may_write(args[:1]):
+                return ADVANCES
+            return None if self.given.is_data else self.written()  # which holds no iterator
         if found is MISSING:
             what = IS_CALLED if method is None else self.calls_method(method[1])
+            if what is None and method is not None and method[1] in HANDED_FIRST and args:
+                what = self.hands(args[0])
         else:
             what = self.calls_known(found, args, shape)
         what = what or self.calls_handed(handing(found, method), args, shape)
         if what is not None:
             return what
+        if is_hashable(found) and found in CHANGES:
+            return self.written() if self.analysis.may_write(args[:1]) else SEEN
+        if is_hashable(found) and (found in COMPUTING or is_named_tuple(found)):
+            return None
+        if type(own_attribute(found, "__self__")) is re.Pattern:
+            hands = own_attribute(found, "__name__") in HANDED_FIRST and args
+            return self.hands(args[0]) if hands else None
         if not self.analysis.is_pure_call(callee, args, shape):
             return SEEN
         if self.looking.draws and self.analysis.draws:
@@ -137,7 +168,8 @@ class Operations:
                 return IS_CALLED
         if name in NO_COMPUTING:
             return SEEN
-        return None if methods or name in self.looking.library.methods else IS_CALLED
+        known = methods or name in self.looking.library.methods or name in METHODS
+        return None if known else IS_CALLED
 
     def calls_known(self, found: Any, args: tuple[Var, ...], shape: CallShape) -> str | None:
         """What a function or module does that writes without a name that says so."""
@@ -181,6 +213,10 @@ class Operations:
             method = self.known.method(name)
             changes = method is not None and method[1] in MUTATING_METHODS
             return IS_CALLED if method is None or changes else self.calls_method(method[1])
+        return self.may_call(value)
+
+    def may_call(self, value: Any) -> str | None:
+        """What is seen of a function that is called with anything."""
         purity = self.looking.library.purity_of(value)
         if purity is None:
             known = effect_of(value) in ("host", "torch") and not may_change(value)
@@ -189,6 +225,44 @@ class Operations:
         if not purity.is_pure or purity.writes:
             return SEEN
         return DRAWS if purity.draws and self.looking.draws else None
+
+
+@dataclass(eq=False, repr=False)
+class Precise(Analysis):
+    """What is sure to make a container makes none that it was given."""
+
+    @cached_property
+    def sources(self) -> Sources:
+        def found(call: Op | Call) -> Fate:
+            callee = call.callee if isinstance(call, Call) else call.args[0]
+            called = self.known.value(callee)
+            is_new = is_hashable(called) and called in CONTAINERS
+            return "holds" if is_new else fate(self.known, self.callee, call)
+
+        return Within(self.known.function, self.gives_outer, found, known=self.known)
+
+
+@dataclass(eq=False, repr=False)
+class Within(Sources):
+    """What a method gives may be within its receiver, though that holds what existed before."""
+
+    known: Known = field(kw_only=True)
+
+    def called(
+        self, call: Op | Call, operands: tuple[Var, ...], label: Label, index: int
+    ) -> Origins:
+        found, method = super().called(call, operands, label, index), self.known.method(operands[0])
+        if method is None or self.known.value(operands[0]) is not MISSING:
+            return found
+        return found | self.inside([method[0]], label)
+
+
+def is_named_tuple(kind: object) -> bool:
+    """Whether it is a class as ``namedtuple`` makes it, which holds what it gets."""
+    if not isinstance(kind, type):
+        return False
+    made = own_attribute(kind, "__new__")
+    return bool(own_attribute(made, "__module__") == f"namedtuple_{kind.__name__}")
 
 
 def handing(found: object, method: tuple[Var, str] | None) -> Any:

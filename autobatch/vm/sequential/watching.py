@@ -22,7 +22,7 @@ from autobatch.batching.containers.subscripts import MAKES_ENTRY, makes_entry
 from autobatch.batching.context import Handing
 from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
-from autobatch.batching.generators import ATOMS, unwritten
+from autobatch.batching.generators import ATOMS, Given, is_data
 from autobatch.batching.host.asking import (
     handed,
     is_handed,
@@ -295,10 +295,12 @@ class Watch(Unwatched):
         self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         if self.handing is not None:
-            given = (*args, *kwargs.values())
-            found = {type(part) for each in given for part in instances_of(each, True, set(), True)}
-            atoms = unwritten(function, args, kwargs, lambda each: type(each) in ATOMS)
-            self.handing.refuse_generator(function, found, atoms)
+            every = (*args, *kwargs.values())
+            kinds = {type(part) for each in every for part in instances_of(each, True, set(), True)}
+            given = Given.of(
+                function, kinds, args, kwargs, lambda v: type(v) in ATOMS, is_data, lambda v: v
+            )
+            self.handing.refuse_generator(function, given)
 
     def entered(self, function: FunctionType) -> None:
         """A function whose closure and defaults existed before."""
