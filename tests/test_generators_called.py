@@ -296,6 +296,24 @@ def seen_later(x: Tensor, n: Tensor) -> Tensor:
     return total + x
 
 
+def buffers(x: Tensor, n: int) -> Iterator[Tensor]:
+    """What is cloned is its own to write to."""
+    found = torch.zeros(2)
+    for i in range(n):
+        found = found.clone()
+        found[i % 2] = x.sum()
+        yield found
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_it_writes_to_clones(way: dict[str, Any]) -> None:
+    def program(x: Tensor, n: Tensor) -> Tensor:
+        return sum((each for each in buffers(x, int(n))), x * 0)
+
+    xs = torch.tensor([0.5, 1.0, 2.0, 3.0, -1.0])
+    assert_matches_loop(lambda x, n: program(x, n) + 0, (xs, COUNTS + 1), configurations=[way])
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_tensors_are_shared_with_it(way: dict[str, Any]) -> None:
     xs = torch.tensor([0.5, 1.0, 2.0, 3.0, -1.0])

@@ -30,6 +30,8 @@ COMPUTING = CONTAINERS | (
     | {found for found in vars(itertools).values() if isinstance(found, type)}
 )
 """What does no more than call the functions that it is given."""
+NEW = frozenset({"clone", "item", "tolist", "sum", "mean"})
+"""Methods of tensors and texts that give something new."""
 METHODS = frozenset(
     {"popleft", "appendleft", "extendleft", "rotate", "most_common", "elements"}
     | {name for kind in (re.Match, re.Pattern) for name in dir(kind) if name[:1] != "_"}

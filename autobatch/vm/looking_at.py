@@ -37,6 +37,7 @@ from autobatch.vm.known_computing import (
     HANDED_FIRST,
     IS_CALLED,
     METHODS,
+    NEW,
     NO_COMPUTING,
     NO_LISTS,
     NUMBERS,
@@ -77,7 +78,9 @@ class Operations:
 
     def __post_init__(self) -> None:
         library = self.looking.library
-        self.analysis = Precise(self.known, library.purity_of, library.methods.__contains__)
+        is_opaque = library.methods.__contains__
+        methods = self.looking.methods
+        self.analysis = Precise(self.known, library.purity_of, is_opaque, methods=methods)
 
     def does(self, step: Op | Call) -> str | None:
         """What an operation does more than compute."""
@@ -229,17 +232,29 @@ class Operations:
 
 @dataclass(eq=False, repr=False)
 class Precise(Analysis):
-    """What is sure to make a container makes none that it was given."""
+    """What is sure to make a container or a tensor makes none that it was given.
+
+    ``methods`` are those of the user's classes, which may be other than torch's of their names.
+    """
+
+    methods: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def sources(self) -> Sources:
         def found(call: Op | Call) -> Fate:
             callee = call.callee if isinstance(call, Call) else call.args[0]
             called = self.known.value(callee)
+            if called is MISSING and self.makes(callee):
+                return "reads"
             is_new = is_hashable(called) and called in CONTAINERS
             return "holds" if is_new else fate(self.known, self.callee, call)
 
         return Within(self.known.function, self.gives_outer, found, known=self.known)
+
+    def makes(self, callee: Var) -> bool:
+        """Whether a method is sure to give something new that holds nothing which it gets."""
+        method = self.known.method(callee)
+        return method is not None and method[1] in NEW and not self.methods.get(method[1])
 
 
 @dataclass(eq=False, repr=False)
@@ -252,7 +267,8 @@ class Within(Sources):
         self, call: Op | Call, operands: tuple[Var, ...], label: Label, index: int
     ) -> Origins:
         found, method = super().called(call, operands, label, index), self.known.method(operands[0])
-        if method is None or self.known.value(operands[0]) is not MISSING:
+        is_known = self.known.value(operands[0]) is not MISSING
+        if method is None or is_known or self.fate(call) == "reads":
             return found
         return found | self.inside([method[0]], label)
 
