@@ -7,7 +7,6 @@ before the call.
 from __future__ import annotations
 
 import copy
-import heapq
 import itertools
 import re
 from collections import defaultdict, deque, namedtuple
@@ -45,6 +44,12 @@ class Node:
         yield self.value
         if self.right is not None:
             yield from self.right.walk()
+
+
+class Marked(Node):
+    def walk(self) -> Iterator[int]:
+        yield -1
+        yield from super().walk()
 
 
 def squares(n: int, step: int = 1) -> Iterator[int]:
@@ -131,6 +136,8 @@ def stepped(function: Callable[[int], int], n: int) -> Iterator[int]:
 
 
 def smallest(values: list[int]) -> Iterator[int]:
+    import heapq  # noqa: PLC0415
+
     heap = list(values)
     heapq.heapify(heap)
     while heap:
@@ -202,7 +209,7 @@ def in_order(n: int) -> str:
 
 
 def by_method(n: int) -> str:
-    tree = Node(n, Node(1), Node(2, Node(n * 2)))
+    tree = Node(n, Marked(1), Node(2, Node(n * 2)))
     found = []
     for value in tree.walk():
         found.append(value)

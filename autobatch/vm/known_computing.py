@@ -30,6 +30,7 @@ COMPUTING = CONTAINERS | (
     | {found for found in vars(itertools).values() if isinstance(found, type)}
 )
 """What does no more than call the functions that it is given."""
+IMPORTS = ("import", "import_from")
 NEW = frozenset({"clone", "item", "tolist", "sum", "mean"})
 """Methods of tensors and texts that give something new."""
 METHODS = frozenset(

@@ -35,6 +35,7 @@ from autobatch.vm.known_computing import (
     CONTAINERS,
     DRAWS,
     HANDED_FIRST,
+    IMPORTS,
     IS_CALLED,
     METHODS,
     NEW,
@@ -92,6 +93,8 @@ class Operations:
             value = self.known.value(step.outs[0])
             is_going = hasattr(type(value), "__next__") or isinstance(value, defaultdict)
             return ADVANCES if is_going and not isinstance(value, type) else None
+        if step.name in IMPORTS and self.known.value(step.outs[0]) is not MISSING:
+            return None  # which has been imported before
         if step.name == "function":
             self.looking.runs(Nested(step.attr, self.known.names.namespace))
             return None
@@ -121,6 +124,8 @@ class Operations:
             called = dict(self.given.called).get(callee)
             if called is not None:
                 return self.may_call(called)
+        if found is super:
+            return None
         if found is iter:
             return self.calls_handed(found, args, shape)
         if found is next and self.is_own_iterator(args[0]):
