@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from autobatch.batching.escapes import (
 )
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
-from autobatch.batching.generators import Generators
+from autobatch.batching.generators import Generators, Given
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.lent import Lent
 from autobatch.compat import on_host, on_one_device
@@ -123,8 +123,8 @@ class Handing(Protocol):
     def refuse(self, callee: Any, receiver: object = None) -> None:
         """Raise where a function can be seen to write it."""
 
-    def refuse_generator(self, function: FunctionType, kinds: Collection[type]) -> None:
-        """Raise where a function that yields may do what others see, or instances of ``kinds``."""
+    def refuse_generator(self, function: FunctionType, given: Given) -> None:
+        """Raise where a function that yields may do what others see, or what it is given."""
 
     def runner(self) -> Callable[..., Any]:
         """Runs a program's function that Python calls."""

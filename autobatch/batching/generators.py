@@ -20,12 +20,12 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
 from sys import getrefcount
 from types import CellType, CodeType, FunctionType, GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from autobatch.batching.effects import is_library
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -44,12 +44,80 @@ BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 ENDING = (ast.Try, ast.TryStar, ast.With, ast.AsyncWith)
 ENDS: dict[CodeType, bool] = {}
 
+ATOMS = (bool, int, float, complex, str, bytes, type(None))
+"""Types of what cannot be written to, and holds nothing that can."""
+T = TypeVar("T")
 Generator: TypeAlias = "GeneratorType[Any, Any, Any]"
 
 
 def is_generator(function: object) -> bool:
     """Whether it is a function whose call makes a generator."""
     return type(function) is FunctionType and bool(function.__code__.co_flags & CO_GENERATOR)
+
+
+def named(function: FunctionType, args: Sequence[T], kwargs: Mapping[str, T]) -> dict[str, T]:
+    """What parameters get by their names."""
+    code = function.__code__
+    return {**dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)), **kwargs}
+
+
+def defaults(function: FunctionType) -> dict[str, Any]:
+    """The defaults of parameters."""
+    code, given = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    last = names[len(names) - len(given) :]
+    return {**dict(zip(last, given, strict=True)), **(function.__kwdefaults__ or {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a function that yields is given.
+
+    ``kinds`` are the user's classes that have instances there, ``atoms`` the parameters that get
+    what cannot be written to, ``called`` those that get a function that is known. ``is_data``: it
+    is numbers and texts, in containers of Python's.
+    """
+
+    kinds: frozenset[type]
+    atoms: frozenset[str]
+    called: tuple[tuple[str, FunctionType], ...]
+    is_data: bool
+
+    @classmethod
+    def of(
+        cls,
+        function: FunctionType,
+        kinds: Iterable[type],
+        args: Sequence[T],
+        kwargs: Mapping[str, T],
+        is_atom: Callable[[T], bool],
+        is_data: Callable[[T], bool],
+        meant: Callable[[T], Any],
+    ) -> Given:
+        """``meant`` gives the object that threads share."""
+        given, left = named(function, args, kwargs), defaults(function)
+        atoms = {name for name, value in left.items() if type(value) in ATOMS} - given.keys()
+        atoms |= {name for name, value in given.items() if is_atom(value)}
+        called = {name: value for name, value in left.items() if name not in given}
+        called |= {name: meant(value) for name, value in given.items()}
+        functions = ((name, each) for name, each in called.items() if type(each) is FunctionType)
+        data = all(map(is_data, (*args, *kwargs.values())))
+        return cls(frozenset(kinds), frozenset(atoms), tuple(functions), data)
+
+
+def is_data(value: object) -> bool:
+    """Whether it is numbers and texts, in containers of Python's; not of more than a few."""
+    waiting: list[Any] = [value]
+    seen = 0
+    while waiting and seen < MOST:
+        each, seen = waiting.pop(), seen + 1
+        if type(each) in (list, tuple, set, frozenset):
+            waiting += each
+        elif type(each) is dict:
+            waiting += (*each, *each.values())
+        elif type(each) not in (*ATOMS, range):
+            return False
+    return not waiting
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -30,8 +30,9 @@ _YIELD = Refusal(
     "A program runs to its end for every thread. Python runs a function that yields where it only "
     "computes: it writes nothing that it is given or that existed before, draws nothing that "
     "randomness refuses, calls what is known, and is no function within another.",
-    "collect the values in a list, and return it; or mark the function that makes and reads the "
-    "generator with autobatch.per_thread: it runs example by example.",
+    "move it out of the function that it stands in, if it does; or collect the values in a list, "
+    "and return it; or mark the function that makes and reads the generator with "
+    "autobatch.per_thread: it runs example by example.",
 )
 _ASYNC = Refusal(
     "async",

@@ -10,7 +10,7 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import (
@@ -26,8 +26,8 @@ from typing import Any
 from autobatch.batching.calling.resolving import is_call_of_function
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
-from autobatch.batching.generators import is_generator
-from autobatch.batching.host.getters import note_function, reading
+from autobatch.batching.generators import Given, is_generator
+from autobatch.batching.host.getters import note_function, note_named
 from autobatch.batching.host.named import asks_by_name, watched
 from autobatch.batching.host.own_methods import refuse_finalizer
 from autobatch.batching.kinds import NO_FUNCTION
@@ -37,6 +37,7 @@ from autobatch.frontend import MISSING, lower
 from autobatch.ir.definitions import definitions_of
 from autobatch.source import Span
 from autobatch.vm.library import Library, function_of
+from autobatch.vm.looking import Looking, seen
 from autobatch.vm.purity import Known, Names
 from autobatch.vm.sequential.frames import Callee, Closure
 from autobatch.vm.sequential.interpreter import Interpreter
@@ -50,7 +51,8 @@ WRITES = frozenset({"shared-write", "global-write", "nonlocal-write"})
 class Handing:
     """``foreign`` is what existed before; ``twins`` and what has been ``looked`` at go by id.
 
-    ``draws`` is what draws mean in what runs as a twin, as in ``torch.vmap``.
+    ``draws`` is what draws mean in what runs as a twin, as in ``torch.vmap``. ``suspended`` are
+    functions that yield which only compute.
     """
 
     library: Library
@@ -59,6 +61,7 @@ class Handing:
     twins: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     span: Span | None = None
     looked: dict[tuple[int, bool], FunctionType] = field(default_factory=dict)
+    suspended: dict[tuple[int, Given], FunctionType] = field(default_factory=dict)
 
     def twin(self, item: Any) -> Any:
         """What host code may call in the place of ``item``, which is that for most things."""
@@ -107,15 +110,22 @@ class Handing:
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)
 
-    def refuse_generator(self, function: FunctionType, kinds: Collection[type]) -> None:
-        """Refuse a function that yields as lowering does, where others may see what it does.
+    def refuse_generator(self, function: FunctionType, given: Given) -> None:
+        """Refuse a function that yields where others may see what it does.
 
         Or what the classes do that have instances in what it is given.
         """
-        seen = any(self.library.has_effects(code, None) for kind in kinds for code in reading(kind))
-        note_function(self.foreign, function)
-        if seen or self.library.has_effects(function, None, self.draws == "error"):
-            self.library.code_of(function)
+        key = (id(function), given)
+        if key in self.suspended:
+            return
+        for each in (function, *(called for _, called in given.called)):
+            note_function(self.foreign, each)
+        for kind in given.kinds:
+            note_named(self.foreign, kind)
+        found = Looking(self.library, self.draws == "error", given).found(function)
+        if found is not None:
+            raise seen(function, found)
+        self.suspended[key] = function
 
     def plain(self, callee: Any, *args: Any, **kwargs: Any) -> Any:
         """A function in C that may write what it is given: ``map(list.append, …)``."""

@@ -121,8 +121,9 @@ class Calls:
             if callee is not None:
                 return Resolution(callee, (*own, *args), {**named, **kwargs})
         if opened.effect == "generator":
-            self.watch.refuse_generator(opened.callee, (*own, *args, *kwargs.values()))
-            return Resolution(opened.callee, (*own, *args), {**named, **kwargs})
+            whole, by_name = (*own, *args), {**named, **kwargs}
+            self.watch.refuse_generator(opened.callee, whole, by_name)
+            return Resolution(opened.callee, whole, by_name)
         if opened.effect == "chain" and len(args) == 1 and not kwargs:
             return Resolution(opened.callee, args, kwargs, is_chain=True)
         if is_hashable(target) and (made_of(target) or kind_of(target) in DIRECT):

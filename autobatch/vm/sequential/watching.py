@@ -8,7 +8,7 @@ itself, or by way of a method that Python calls by itself and that lowering woul
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
@@ -22,6 +22,7 @@ from autobatch.batching.containers.subscripts import MAKES_ENTRY, makes_entry
 from autobatch.batching.context import Handing
 from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
+from autobatch.batching.generators import ATOMS, Given, is_data
 from autobatch.batching.host.asking import (
     handed,
     is_handed,
@@ -103,7 +104,9 @@ class Unwatched:
     def closure(self, boxes: Iterable[CellType]) -> None:
         """What a function closes over existed before."""
 
-    def refuse_generator(self, function: FunctionType, given: Iterable[Any]) -> None:
+    def refuse_generator(
+        self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
         """Refuse a function that yields where it, or what it is given, may do what others see."""
 
     def lookup(self, receiver: tuple[Any, ...]) -> Callable[[FunctionType], Any] | None:
@@ -288,10 +291,16 @@ class Watch(Unwatched):
 
         return found
 
-    def refuse_generator(self, function: FunctionType, given: Iterable[Any]) -> None:
+    def refuse_generator(
+        self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
         if self.handing is not None:
-            found = {type(part) for each in given for part in instances_of(each, True, set(), True)}
-            self.handing.refuse_generator(function, found)
+            every = (*args, *kwargs.values())
+            kinds = {type(part) for each in every for part in instances_of(each, True, set(), True)}
+            given = Given.of(
+                function, kinds, args, kwargs, lambda v: type(v) in ATOMS, is_data, lambda v: v
+            )
+            self.handing.refuse_generator(function, given)
 
     def entered(self, function: FunctionType) -> None:
         """A function whose closure and defaults existed before."""
