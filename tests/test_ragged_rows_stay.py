@@ -264,7 +264,7 @@ def agree(function: Callable[..., Any], xs: Tensor, want: Tensor, options: dict[
         torch.testing.assert_close(found, want, equal_nan=True)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("form", [returned_by_some, dropped_in_a_loop])
 @pytest.mark.parametrize("name", MADE)
@@ -275,7 +275,7 @@ def test_rows_that_nobody_needed(name: str, form: Callable[..., Any], way: str) 
     agree(function, XS, want, {"plain": "never", **WAYS[way]})
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MADE)
 def test_rows_that_are_needed(name: str, way: str) -> None:
@@ -398,7 +398,7 @@ def twice(function: Callable[..., Any]) -> Tensor:
     return torch.stack([found.detach(), again])
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("derivative", [by_grad, twice])
 @pytest.mark.parametrize("name", MADE)
