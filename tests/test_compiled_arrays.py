@@ -498,3 +498,24 @@ def test_many_generated_programs_that_view_and_write(random: Random) -> None:
 @hypothesis.given(random=st.randoms(use_true_random=False))
 def test_other_ways_view_and_write_alike(random: Random, place: int) -> None:
     hold_vectors(random, dict(CONFIGURATIONS[place]))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, n: torch.full_like(a, 0.5),
+        lambda a, n: torch.full_like(a, 1.7) + a,
+        lambda a, n: a.new_full((2,), 2.9),
+        lambda a, n: torch.full_like(a, n * 0.5),
+    ],
+)
+def test_ints_are_filled_with_a_float_without_its_fraction(
+    function: Callable[..., Tensor], dtype: torch.dtype
+) -> None:
+    rows, ns = torch.tensor([[1, 0, 3], [4, 2, 0]]).to(dtype), torch.tensor([1, 3])
+    want = torch.stack([function(row, int(n)) for row, n in zip(rows, ns, strict=True)])
+    batch = autobatch.vmap(function, scalars="python", executor="compiled", plain="never")
+    found = batch(rows, ns)
+    assert found.dtype is want.dtype
+    assert torch.equal(found, want)

@@ -77,6 +77,8 @@ def cast(w: Writer, x: Value, dtype: torch.dtype) -> str:
         return widened(w, x.leaf, MACHINE[source], target, source is not torch.uint8)
     if x.known is not None and dtype in FLOATS and abs(x.known) < EXACT:
         return literal(float(x.known), target)
+    if dtype not in FLOATS and numbers.tag_of(x) == "float":
+        refuse("a tensor of ints or bools is given a float")
     leaf = widened(w, x.leaf, NUMBER_MACHINE[numbers.tag_of(x)], target)
     if dtype in INTS and numbers.tag_of(x) == "int":
         back = widened(w, leaf, target, "i64", dtype is not torch.uint8)

@@ -238,6 +238,8 @@ def kept(w: Writer, out: Operand, source: Type | None, strides: tuple[int, ...] 
 
 
 def filled(w: Writer, meta: Tensor, value: float) -> Operand:
+    if type(value) is float and not meta.is_floating_point():  # without its fraction
+        value = torch.full((), value, dtype=meta.dtype, device="cpu").item()
     one = Value(Scalar(meta.dtype), (tensors.cast(w, number(value), meta.dtype),))
     return mapped(w, tuple(meta.shape), meta.dtype, [one], lambda values: values[0])
 
