@@ -19,6 +19,7 @@ from tests.test_rows_stay import (
     NS,
     XS,
     added,
+    agree,
     dropped_in_a_loop,
     loop,
     returned_by_some,
@@ -255,13 +256,6 @@ MADE: dict[str, Make] = {
     "mapped": lambda x, y, n: autobatch.vmap(lambda a: a * 2)(own(y, n)),
     "grad": lambda x, y, n: autobatch.grad(lambda a: (a * a).sum())(own(y, n)),
 }
-
-
-def agree(function: Callable[..., Any], xs: Tensor, want: Tensor, options: dict[str, Any]) -> None:
-    batch = autobatch.vmap(function, scalars="python", **options)
-    for _ in range(3):
-        found = slopes(lambda xs: batch(xs, NS), xs)
-        torch.testing.assert_close(found, want, equal_nan=True)
 
 
 @pytest.mark.sampled(16)

@@ -24,31 +24,24 @@ from autobatch.presence.record import Record, record_at_work
 
 def brought_together(rows: Sequence[Tensor]) -> Tensor:
     """``torch.stack(rows)`` of what each thread had for itself."""
-    record = record_at_work()
-    if record is None:
-        return moves.stacked(rows)
-    with moves.keeping():
-        result = stacked(record, rows)
-    record.get([result])
-    return result
+    return brought(rows, None)
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """``torch.cat(tensors)`` of those, of unlike lengths; what is needed is needed as a whole."""
+    return brought(tensors, [len(each) for each in tensors])
+
+
+def brought(rows: Sequence[Tensor], sizes: Sequence[int] | None) -> Tensor:
+    """The rows stacked; with ``sizes``, joined."""
+    plainly = moves.stacked if sizes is None else moves.joined
     record = record_at_work()
     if record is None:
-        return moves.joined(tensors)
+        return plainly(rows)
     with moves.keeping():
-        if is_watched(tensors):
-            result = together(record, tensors, [len(each) for each in tensors])
-        else:
-            result = moves.joined(tensors)
+        result = together(record, rows, sizes) if is_watched(rows) else plainly(rows)
     record.get([result])
     return result
-
-
-def stacked(record: Record, rows: Sequence[Tensor]) -> Tensor:
-    return together(record, rows, None) if is_watched(rows) else moves.stacked(rows)
 
 
 def is_watched(rows: Sequence[Tensor]) -> bool:
@@ -58,7 +51,7 @@ def is_watched(rows: Sequence[Tensor]) -> bool:
 
 
 def together(record: Record, rows: Sequence[Tensor], sizes: Sequence[int] | None) -> Tensor:
-    """The rows stacked; with ``sizes``, joined."""
+    """The same, by a node that sends back only what is needed."""
     record.is_used = True
     place = Place()
     made: Tensor = Together.apply(record, place, sizes, *rows)  # type: ignore[no-untyped-call]

@@ -30,7 +30,7 @@ from autobatch.presence.known import Again, Known, Place
 from autobatch.presence.layers import Layer, differentiated, is_in_a_graph
 from autobatch.presence.masks import Mask, all_of, is_nothing
 from autobatch.presence.moves import PLACE, noted, notes_of
-from autobatch.presence.record import Record, has_views, is_finite, record_at_work
+from autobatch.presence.record import Record, has_views, is_finite, may_spoil, record_at_work
 from autobatch.saving.savers import decided
 
 Fold = tuple[int, int]
@@ -212,11 +212,6 @@ def guarded_if_shared_wild(operand: Tensor, dim: int, fold: Fold = ONE) -> Tenso
 def is_watchful() -> bool:
     """Whether what runs has to look at gradients which only infinite operands spoil."""
     return decided(may_spoil)
-
-
-def may_spoil() -> bool:
-    record = record_at_work()
-    return record is not None and torch.is_grad_enabled() and record.has_wild()
 
 
 def derived(gradient: Tensor, backwards: Sequence[Known], first: int) -> Tensor:

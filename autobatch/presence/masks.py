@@ -39,10 +39,6 @@ def all_of(masks: Iterable[Mask]) -> Mask:
     return first
 
 
-def needs_any(mask: Mask) -> bool:
-    return mask is None or bool(mask.any())
-
-
 def scattered(index: Tensor, mask: Mask, size: int) -> Mask:
     """The rows that have been taken and are needed."""
     rows = np.atleast_1d(on_host(index))

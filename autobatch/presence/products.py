@@ -28,7 +28,7 @@ from autobatch.presence.known import Known, Place
 from autobatch.presence.layers import differentiated, is_in_a_graph
 from autobatch.presence.masks import all_of
 from autobatch.presence.operands import Operands, operands_of
-from autobatch.presence.record import Record, has_views, is_finite, record_at_work
+from autobatch.presence.record import Record, has_views, is_finite, may_spoil, record_at_work
 from autobatch.saving.savers import decided, is_again
 
 FACTORS = frozenset(
@@ -226,11 +226,8 @@ def is_watched(dims: Sequence[int | None], operands: Sequence[Any]) -> bool:
 
 
 def may_be_spoilt(dims: Sequence[int | None], operands: Sequence[Any]) -> bool:
-    record = record_at_work()
-    if record is None or not torch.is_grad_enabled():
-        return False
     shared = (each for each, dim in zip(operands, dims, strict=True) if dim is None)
-    return any(map(is_differentiated, shared)) and record.has_wild()
+    return any(map(is_differentiated, shared)) and may_spoil()
 
 
 def is_differentiated(operand: Any) -> bool:

@@ -176,6 +176,12 @@ def record_at_work() -> Record | None:
     return _AT_WORK.get()
 
 
+def may_spoil() -> bool:
+    """Whether a gradient may be wanted here of what has operands that may be infinite."""
+    record = _AT_WORK.get()
+    return record is not None and torch.is_grad_enabled() and record.has_wild()
+
+
 @contextmanager
 def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iterator[Record]:
     """The record of a run on ``given``, at work inside where gradients may be wanted.

@@ -41,7 +41,6 @@ from autobatch.presence.masks import (
     gathered,
     in_column,
     is_nothing,
-    needs_any,
     of_owners,
     picked,
     rows_of,
@@ -153,7 +152,7 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
         case Listed(capacity, k):
             return [in_column(mask, capacity, k, nr) for nr in listed(node)]
         case Unbound():
-            rows = [nr in parts and needs_any(parts[nr]) for nr in range(results_of(node))]
+            rows = [nr in parts and not is_nothing(parts[nr]) for nr in range(results_of(node))]
             return [np.array(rows)] * len(operands)
         case Picked(where, count):
             return [picked(where, mask, count)] * len(operands)
@@ -167,7 +166,9 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
             return of_added(node, mask, index, count)
         case Parted(sizes):
             return [
-                np.repeat([needs_any(parts.get(nr, NOTHING)) for nr in range(len(sizes))], sizes)
+                np.repeat(
+                    [not is_nothing(parts.get(nr, NOTHING)) for nr in range(len(sizes))], sizes
+                )
             ]
     raise AssertionError(node)
 

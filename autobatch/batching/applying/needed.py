@@ -39,12 +39,10 @@ def performed(
     if (record := record_at_work()) is None:
         return run(fn, args, keywords, k)
     given, args = args, watch(record, fn, args)
-    if fn in POINTWISE or is_composed(fn) or not torch.is_grad_enabled():
-        before = None
-    else:
+    before, call, composed = None, None, is_composed(fn)
+    if not composed and fn not in POINTWISE and torch.is_grad_enabled():
         before = moves.nodes_of(operands_of(fn, args, keywords))
-    call = None
-    if not is_composed(fn) or converters.find(fn) is not None:
+    if not composed or converters.find(fn) is not None:
         call = with_shared(record, fn, args, keywords)
     out = run(fn, args, keywords, k) if call is None else call.performed(run)
     if before is not None:

@@ -21,7 +21,7 @@ from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import ONE
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, is_watched, watched
-from autobatch.presence.record import Record, record_at_work
+from autobatch.presence.record import Record, may_spoil
 from autobatch.presence.risks import LINEAR, PRODUCTS, is_risky, name_of
 from autobatch.structure import own_attribute
 
@@ -126,8 +126,7 @@ def with_shared(
 
 def may_be_spoilt(fn: Callable[..., Any]) -> bool:
     """Whether within a call of several operations this one may have to be looked at by itself."""
-    record = record_at_work()
-    if record is None or not torch.is_grad_enabled() or not record.has_wild():
+    if not may_spoil():
         return False
     name = own_attribute(fn, "__name__", "")
     if name == "__get__" or is_inplace_name(name):  # it may write

@@ -158,8 +158,9 @@ def chosen(context: Context, beats: str, part: Cell, best: Cell) -> Cell:
         return best
     flag = binary(context, beats, part, best)
     which = read(flag)
-    columns = [column_of(context, cell) for cell in (best, part)]
-    if type(which) is Column and torch.is_grad_enabled() and any(map(is_differentiated, columns)):
+    grad = torch.is_grad_enabled()
+    columns = [column_of(context, cell) for cell in (best, part)] if grad else []
+    if type(which) is Column and any(map(is_differentiated, columns)):
         if context.forecasts is not None:
             raise Untraceable("the one that is not chosen has no gradient")
         result = Cell(Column(picking.picked(columns, which.data.long())))
