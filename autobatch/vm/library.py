@@ -69,6 +69,15 @@ def function_of(value: object) -> tuple[FunctionType, object] | None:
     return target.callee, getattr(first, "obj", MISSING)
 
 
+def looked_at(callee: Any) -> tuple[FunctionType, Any] | None:
+    """The same of what is only looked into, as a function that yields is."""
+    return (callee, MISSING) if is_generator(callee) else function_of(callee)
+
+
+def is_looked_into(function: FunctionType) -> bool:
+    return is_generator(function) or is_plain_code(function.__code__)
+
+
 MOST_LIBRARIES = 8
 """Sets of passes whose functions are kept."""
 MOST_COPIES = 4
@@ -204,7 +213,7 @@ class Library:
             return IMPURE
         if isinstance(found, type) and (generated_init(found) or has_no_init(found)):
             return IMPURE if found_in_class(found, "__post_init__") is not None else PLAIN_MAKING
-        program = (found, MISSING) if is_generator(found) else function_of(found)
+        program = looked_at(found)
         if program is None:
             return IMPURE
         function, receiver = program
@@ -241,7 +250,7 @@ class Library:
         ``draws``: to draw is an effect, too.
         """
         receiver = MISSING if obj is None else obj
-        if not is_generator(function) and not is_plain_code(function.__code__):
+        if not is_looked_into(function):
             return not is_quiet_code(function)
         try:
             code = self.looked_into(function, receiver)

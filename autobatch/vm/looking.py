@@ -16,17 +16,16 @@ from types import FunctionType
 from typing import Any
 
 from autobatch.batching.effects import is_library
-from autobatch.batching.generators import ATOMS, Given, defaults, is_generator
+from autobatch.batching.generators import ATOMS, Given, defaults
 from autobatch.batching.host.getters import named_by, reading
 from autobatch.batching.host.own_methods import UNASKED, instances, is_own, special
-from autobatch.batching.kinds import is_plain_code
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op, Var
 from autobatch.source import Span
 from autobatch.vm.code import Code
 from autobatch.vm.known_computing import ADVANCES, NOTHING
-from autobatch.vm.library import Library, function_of
+from autobatch.vm.library import Library, is_looked_into, looked_at
 from autobatch.vm.looking_at import Operations
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
@@ -119,7 +118,7 @@ class Looking:
         """A function runs, which may write those of its parameters that its caller owns."""
         if is_library(function) or function.__code__.co_filename == "<string>":
             return
-        if not is_generator(function) and not is_plain_code(function.__code__):
+        if not is_looked_into(function):
             return
         self.add(self.library.looked_into(function, MISSING), Names.of(function), own)
 
@@ -132,7 +131,7 @@ class Looking:
         else:
             if isinstance(callee, type):
                 self.meet(callee, existed=False)
-            found = (callee, MISSING) if is_generator(callee) else function_of(callee)
+            found = looked_at(callee)
             if found is None or is_library(found[0]):
                 return
             code, names = library.looked_into(*found), Names.of(*found)
