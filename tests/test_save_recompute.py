@@ -1,8 +1,8 @@
-"""``save="recompute"``: the gradients of "keep", bit by bit, from a small part of what it saves."""
+"""``save="recompute"``: the gradients of "keep", from a small part of what it saves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -108,8 +108,14 @@ def test_gradients_are_those_of_keep(name: str, engine: str) -> None:
     kept = gradients(function, args, **options)
     with autobatch.counts() as seen:
         again = gradients(function, args, save="recompute", **options)
-    assert all(torch.equal(a, b) for a, b in zip(kept, again, strict=True))
+    assert_close(again, kept)
     assert seen.recomputed > 0
+
+
+def assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """The same; a bundle of rounds sums gradients before they are added to the others."""
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_seeded_draws_are_the_same() -> None:

@@ -62,15 +62,19 @@ def saving(saver: Saver | None) -> Iterator[None]:
         saver.rest()
 
 
+def saver_at_work() -> Saver | None:
+    """What sees to what autograd saves, if anything does."""
+    return None if within_level() else _AT_WORK.get()
+
+
 def is_saving() -> bool:
-    """Whether a saver sees to what autograd saves."""
-    return _AT_WORK.get() is not None and not within_level()
+    return saver_at_work() is not None
 
 
 def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> Any:
     """``function(*args)``, by way of the saver at work."""
-    saver = _AT_WORK.get()
-    if saver is None or within_level():
+    saver = saver_at_work()
+    if saver is None:
         return function(*args)
     return saver.call(function, args, is_step)
 
@@ -98,6 +102,6 @@ def decided(find: Callable[[], bool]) -> bool:
     if (answers := _AGAIN.get()) is not None:
         return next(answers, False)
     answer = find()
-    if (saver := _AT_WORK.get()) is not None and not within_level():
+    if (saver := saver_at_work()) is not None:
         saver.decide(answer)
     return answer

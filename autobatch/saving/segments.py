@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,14 +125,16 @@ class Segment:
 class Tape:
     """Writes down the calls of one run; ``known`` are the tensors of the segment at work.
 
-    ``hooks`` are those of its segment, the same two for all of its calls.
+    ``hooks`` are those of its segment, the same two for all of its calls. ``steady`` is how many
+    steps have run on end, without a move of rows between two of them.
     """
 
-    __slots__ = ("answers", "desk", "hooks", "known", "length", "segment")
+    __slots__ = ("answers", "desk", "hooks", "known", "length", "segment", "steady")
 
     def __init__(self, note: Note) -> None:
         self.desk = Desk(note)
         self.length = 1
+        self.steady = 0
         self.answers: list[bool] = []
         self.begin()
 
@@ -158,10 +160,25 @@ class Tape:
         saves, answers = segment.saved - begin, self.taken_answers()
         segment.calls.append(Written(function, places, written, begin, saves, grad, answers))
         segment.steps += is_step
+        self.steady = self.steady + 1 if is_step else 0
         if segment.steps >= self.length:
             self.length += 1
             self.begin()
         return made
+
+    @property
+    def room(self) -> int:
+        """How many steps to come may be a segment of their own (``bundles``): as many as have run
+        on end, since a bundle that rows leave is one all the same.
+        """
+        return self.length if self.steady >= self.length else 0
+
+    def bundled(self, steps: int) -> None:
+        """So many steps have been one."""
+        if self.segment.calls:
+            self.begin()
+        self.steady += steps
+        self.length += steps >= self.length
 
     def decide(self, answer: bool) -> None:
         self.answers.append(answer)
@@ -197,9 +214,7 @@ class Tape:
 
 def recomputed(segment: Segment, note: Note) -> dict[int, Tensor]:
     """All that the calls of a segment save, by their numbers."""
-    for given in segment.given.values():
-        if version(given.tensor) != given.version:
-            raise RuntimeError(CHANGED)
+    refuse_changed(segment.given.values())
     values = {number: given.tensor for number, given in segment.given.items()}
     kept: list[Tensor] = []
     calls = needed(segment)
@@ -221,6 +236,11 @@ def recomputed(segment: Segment, note: Note) -> dict[int, Tensor]:
                 del values[number]
     note(len(calls))
     return dict(enumerate(kept))
+
+
+def refuse_changed(given: Iterable[Given]) -> None:
+    if any(version(each.tensor) != each.version for each in given):
+        raise RuntimeError(CHANGED)
 
 
 def nothing(packed: Any) -> Tensor:

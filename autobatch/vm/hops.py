@@ -18,6 +18,7 @@ import torch
 from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.operations import Env
+from autobatch.batching.stretches.bundled import Bundled
 from autobatch.batching.stretches.drivers import Again, Rounds
 from autobatch.compat import on_host, within_level
 from autobatch.ir.program import Branch, Label, Op, Var
@@ -103,7 +104,8 @@ class Hop:
     Threads go on to ``ahead``, where ``dead`` are of no more use, if ``condition`` is ``sign`` for
     all of them, and to ``out`` if it is for none; without a condition they always do. ``glide``
     runs its operations, ``rounds`` as many rounds as it can, where the lap is all of its loop but
-    for the hop ``between`` two of them, which only counts. ``counting`` is its ``next``, where that
+    for the hop ``between`` two of them, which only counts, and ``bundled`` so that they are one
+    function of autograd's. ``counting`` is its ``next``, where that
     is alike for all. ``before`` is the condition of each thread as it was when all that are in the
     loop went on: that it is so again takes one comparison of bytes to see. It has run ``runs``
     times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
@@ -121,6 +123,7 @@ class Hop:
     kernels: int
     before: bytes
     rounds: Rounds | None = None
+    bundled: Bundled | None = None
     between: Hop | None = None
     runs: int = 0
     threads: int = 0
@@ -169,7 +172,11 @@ class Hop:
         first = k
         if ride is not None:
             first, most = ride.riders.active, ride.may_go(1)
-        done, each = self.rounds(env, k, most, self.before, self.sign, step, ride)
+        bundled = None if ride is not None else self.bundled
+        if bundled is not None and (room := bundled.most):
+            done, each = bundled.run(env, k, min(most, room), self.before, self.sign, step)
+        else:
+            done, each = self.rounds(env, k, most, self.before, self.sign, step, ride)
         if not done:
             raise NotGliding
         threads = done * k
@@ -189,6 +196,12 @@ class Hop:
         if each.tobytes() == self.before:
             return self.sign
         return each if each.dtype == np.bool_ and each.ndim == 1 else None
+
+    def turns(self, rounds: Rounds | None, env: Env, frame: Frame) -> None:
+        """It may run rounds on end."""
+        self.rounds = rounds
+        if rounds is not None and self.lap.driver is not None:
+            self.bundled = Bundled.of(self.lap.driver, env, frame.scope)
 
     def most(self, spin: Riding, counting: Counting | None) -> float:
         """How many rounds it may run at once, of such a range where it has one."""
@@ -285,7 +298,7 @@ def let_turn(hops: Sequence[Hop], env: Env, frame: Frame) -> None:
     if lap.turn.advance is not None and (counting is None or not hop.sign):
         return
     if counting is None:
-        hop.rounds = None if hop.condition is None else lap.rounds
+        hop.turns(None if hop.condition is None else lap.rounds, env, frame)
         return
     if counting.item in driver.names and counting.item != driver.turn.item:
         return
@@ -295,7 +308,8 @@ def let_turn(hops: Sequence[Hop], env: Env, frame: Frame) -> None:
     left = {name: env[name] for name in live if name in env} if driver.looks else {}
     if counting.item in left or any(type(cell.value) is Container for cell in left.values()):
         return  # who leaves would see a range that has stood still
-    hop.rounds, hop.between = lap.rounds, next(iter(between), None)
+    hop.turns(lap.rounds, env, frame)
+    hop.between = next(iter(between), None)
 
 
 def alike(condition: bool, k: int) -> bytes:

@@ -45,7 +45,14 @@ from autobatch.batching.stretches.printer import (
     unmoved,
 )
 from autobatch.batching.stretches.printing import printed_plan
-from autobatch.batching.stretches.rounds import NONE, Printed, Round, Spending, printed_rounds
+from autobatch.batching.stretches.rounds import (
+    LOCAL,
+    NONE,
+    Printed,
+    Round,
+    Spending,
+    printed_rounds,
+)
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 from autobatch.batching.trace import Trace
 from autobatch.compat import storage_id
@@ -122,6 +129,7 @@ class Driver:
     makes: frozenset[str] = frozenset()
     turn: Round | None = None
     rounds: Printed = NONE
+    carried: Mapping[int, int] | None = None
 
     @property
     def kernels(self) -> int:
@@ -233,7 +241,22 @@ def driver_of(
         frozenset(makes),
         again,
         rounds,
+        carried_places(printer, rounds),
     )
+
+
+def carried_places(printer: Printer, rounds: Printed) -> Mapping[int, int] | None:
+    """The places of the replay's operands that are results of the last round, with theirs; None
+    where an operand is made of such a one.
+    """
+    carried = rounds.carried
+    if carried is None:
+        return None
+    operands = [operand for operand, _ in printer.inputs]
+    others = [operand for operand in operands if operand not in carried]
+    if not set(LOCAL.findall(" ".join(others))).isdisjoint(carried):
+        return None
+    return {at: carried[operand] for at, operand in enumerate(operands) if operand in carried}
 
 
 def steady_inputs(printer: Printer, varying: Set[str]) -> Set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -16,6 +16,7 @@ from autobatch.batching.stretches.guests import Guest
 from autobatch.batching.trace import Input, Trace, record
 from autobatch.compat import within_duals, within_modes
 from autobatch.listeners import Tally
+from autobatch.saving.bundles import Ways
 from autobatch.saving.savers import saved
 
 Run = Callable[..., Sequence[Tensor]]
@@ -56,9 +57,22 @@ FAST = TracedExecutor(fast_math=True)
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A trace whose replays run by way of the saver at work; ``kernels`` are those of one."""
+    """A trace whose replays run by way of the saver at work; ``kernels`` are those of one.
+
+    ``differentiated`` says which of their results are, once one has run, and ``found`` the ways in
+    which they may run several to a call, by the operands that are results of the last one.
+    """
 
     trace: Trace
+    differentiated: list[bool] = field(default_factory=list)
+    found: dict[tuple[tuple[int, int], ...], Ways | None] = field(default_factory=dict)
+
+    def ways(self, carried: Mapping[int, int]) -> Ways | None:
+        """None where each is to run by itself."""
+        key = tuple(sorted(carried.items()))
+        if key not in self.found:
+            self.found[key] = ways_of(self.trace, carried)
+        return self.found[key]
 
     @property
     def kernels(self) -> int:
@@ -66,7 +80,17 @@ class Saved:
 
     def __call__(self, k: int, *values: object) -> Sequence[Tensor]:
         found: Sequence[Tensor] = saved(self.trace.replay, k, *values, is_step=True)
+        if not self.differentiated:
+            self.differentiated[:] = [each.requires_grad for each in found]
         return found
+
+
+def ways_of(trace: Trace, carried: Mapping[int, int]) -> Ways | None:
+    if not trace.is_bare:
+        return None
+    quiet = trace.quiet
+    over = quiet.spending(carried) or quiet.replay
+    return Ways(trace.replay, quiet.replay, over, dict(carried))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

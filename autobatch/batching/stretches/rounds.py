@@ -54,12 +54,15 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class Printed:
     """Lines of ``rounds``, which ``looks`` at what each thread's condition is; ``spending`` is what
-    its replay is called from the second round on, where that is another.
+    its replay is called from the second round on, where that is another. ``carried`` are the local
+    names that hold results of the last one, each with its place among these; None where more than
+    the replay reads one.
     """
 
     text: str
     looks: bool = False
     spending: str | None = None
+    carried: Mapping[str, int] | None = None
 
 
 TEXT = """
@@ -162,6 +165,10 @@ def printed_rounds(gliding: Sequence[str], turn: Round, spending: Spending) -> P
     named = ", ".join(f"{name!r}: {local}" for name, local in stores.items())
     deciding: list[str] = []
     call = REPLAY.fullmatch(rest[-1])
+    results = [local for local, made in fed.items() if RESULT.fullmatch(made)]
+    carried_on = None if call is None else given_on(rest[:-1], fed, None)
+    if carried_on is not None and len(carried_on) < len(results):
+        carried_on = None
     then = None if call is None else spending(given_on(rest[:-1], fed, result and result[1]))
     begun, failing = "", "pass"
     if call is not None and then is not None:
@@ -186,7 +193,7 @@ def printed_rounds(gliding: Sequence[str], turn: Round, spending: Spending) -> P
         dense=" and ".join(dense) or "True",
         stored=indented([*remade, *(f"env[{n!r}] = {local}" for n, local in stores.items())], 3),
     )
-    return Printed(text, result is not None, then)
+    return Printed(text, result is not None, then, carried_on)
 
 
 def given_on(

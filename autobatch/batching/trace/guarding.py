@@ -88,6 +88,12 @@ def in_calm(
     return always, {at: e for at, e in ended.items() if e.function is kept or at in always}
 
 
+def is_bare(graph: Graph) -> bool:
+    """Whether nothing is looked at where no operand is infinite."""
+    found = guards(graph)
+    return not (gives_infinities(graph) or any(in_calm(found, ends(graph, found))))
+
+
 def barring(given: Mapping[int, Mapping[int, Guard]]) -> Iterator[int]:
     """The guarded places at which more than what all threads share may be infinite."""
     for place, here in given.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Graph, Untraceable, text
+from autobatch.batching.trace.guarding import is_bare
 from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.over import over
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
@@ -134,6 +135,20 @@ class Trace:
         None where the trace does not copy that input to write to it.
         """
         return self.printing.over(self.graph, given, result)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether gradients flow through a replay, as through its operations by themselves, and
+        through memory of its own.
+        """
+        apart = set(self.aliases) <= {None} and len(set(self.storages)) == len(self.storages)
+        printing = self.printing
+        return printing.grad and not printing.within and apart and is_bare(self.graph)
+
+    @property
+    def quiet(self) -> Trace:
+        """The same where no gradient flows."""
+        return replace(self.printing, grad=False).trace(self.graph)
 
     def sure(self, masks: int) -> Trace:
         """The same where its last results, so many, are known to be false: they are no results."""
