@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import report
-from benchmarks.harness import PASSES, Measurement, measure
+from benchmarks.harness import LONG, PASSES, Measurement, measure
 from benchmarks.workloads import WORKLOADS
 
 BATCHES = (1, 16, 64, 256, 1024, 8192)
@@ -25,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="time for each workload, batch size and pass"
     )
+    parser.add_argument(
+        "--longest", type=float, default=LONG, help="seconds that a system may take for a run"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     return parser
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     what = chosen, options.batch, options.passes, options.system
     options.output.mkdir(parents=True, exist_ok=True)
     where = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    for cell in measure(*what, options.seconds, options.device):
+    for cell in measure(*what, options.seconds, options.device, options.longest):
         found += cell
         print("\n".join(report.row(m) for m in cell), flush=True)
         report.write_json(options.output / "benchmarks.json", found, where)

@@ -5,7 +5,8 @@ of systems, seconds for each cell. Out: one ``Measurement`` per system and cell,
 ratios to the problem's first hand-written way and to the plain loop. A system's result, and
 in training the parameters' gradients, are checked against the plain loop's on a sample of
 rows before it is timed. Where a batch is large, the plain loop runs that sample only, and its
-time and its launches are scaled to the batch.
+time and its launches are scaled to the batch. A system that is expected to take more than
+``longest`` seconds a run, in proportion to what it took for the batch before, is left out.
 
 Seconds are the process's own, so what else runs on the machine counts little; on a CUDA device
 they are the wall clock's, until it has finished.
@@ -98,9 +99,11 @@ def measure(
     systems: Sequence[str],
     seconds: float,
     device: str = "cpu",
+    longest: float = LONG,
 ) -> Iterator[list[Measurement]]:
     """One list of measurements for each workload, batch size and pass that fits."""
     for workload in workloads:
+        known: dict[tuple[str, str], Measurement] = {}
         for batch in batches:
             if batch <= workload.largest:
                 problem = workload.make(batch, device)
@@ -108,7 +111,27 @@ def measure(
                 for kind in passes:
                     if kind == "inference" or problem.parameters:
                         cell = Cell(workload.name, batch, kind)
-                        yield measure_cell(cell, problem, workload.tolerance, chosen, seconds)
+                        long = too_long(known, cell, longest)
+                        able = {name: each for name, each in chosen.items() if name not in long}
+                        found = measure_cell(cell, problem, workload.tolerance, able, seconds)
+                        known |= {(kind, m.system): m for m in found if not m.failure}
+                        yield found + list(long.values())
+
+
+def too_long(
+    known: Mapping[tuple[str, str], Measurement], cell: Cell, longest: float
+) -> dict[str, Measurement]:
+    """The systems that a run of a cell is expected to take longer; not the loop, which is scaled.
+
+    ``known`` are the last measurements, by pass and system.
+    """
+    found: dict[str, Measurement] = {}
+    for (kind, name), last in known.items():
+        expected = last.median * cell.batch / last.batch
+        if kind == cell.kind and name != LOOP and expected > longest:
+            failure = f"about {expected:.0f} s a run, by the {last.median:.1f} at {last.batch}"
+            found[name] = Measurement(**_of(cell), system=name, failure=failure)
+    return found
 
 
 def measure_cell(

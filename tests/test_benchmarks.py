@@ -28,7 +28,7 @@ from benchmarks import (
 from benchmarks.counting import Counting
 from benchmarks.dynamic_batching import NATIVE_ANALYSIS
 from benchmarks.handwritten import Loop
-from benchmarks.harness import Cell, Check
+from benchmarks.harness import Cell, Check, Measurement
 from benchmarks.systems import COMPILED, DYNAMIC, LOOP, NATIVE, System, plain_loop, systems_of
 from benchmarks.workload import Workload
 from benchmarks.workloads import WORKLOADS, treelstm
@@ -189,6 +189,21 @@ def test_a_failing_system_is_reported_and_the_others_run(tmp_path: Path) -> None
     assert [m["system"] for m in read] == list(found)
     assert read[-1]["median"] is None
     assert all("collatz" in report.row(m) for m in found.values())
+
+
+def test_a_system_that_would_take_too_long_is_left_out() -> None:
+    last = [
+        Measurement("fib", 64, "inference", "slow", median=2.0),
+        Measurement("fib", 64, "inference", "quick", median=0.1),
+        Measurement("fib", 64, "inference", LOOP, median=9.0),
+        Measurement("fib", 16, "training", "slow", median=9.0),
+    ]
+    known = {(each.kind, each.system): each for each in last}
+    found = harness.too_long(known, Cell("fib", 256, "inference"), 5.0)
+    assert {name: each.failure for name, each in found.items()} == {
+        "slow": "about 8 s a run, by the 2.0 at 64"
+    }
+    assert not harness.too_long(known, Cell("fib", 256, "inference"), 10.0)
 
 
 def test_launches_of_the_loop_are_scaled_from_its_sample() -> None:

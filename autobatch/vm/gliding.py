@@ -114,6 +114,6 @@ def gone_round(
             spin.part(lap, parts)
             group = spin.group
             env, k = group.env, group.k
-        hop.launches += hop.kernels if kept is None else lap.kernels + lap.compares
+        hop.launches += lap.asks + (hop.kernels if kept is None else lap.kernels)
         if kept is not None and kept.of is kept.rows:  # nobody has left since it ran
             kept.hold()

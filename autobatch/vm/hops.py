@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
-from autobatch.batching.containers.iterators import plain_range
+from autobatch.batching.containers.in_step import plain_range
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches.bundled import Bundled
 from autobatch.batching.stretches.drivers import Again, Rounds
@@ -109,7 +109,7 @@ class Hop:
     is alike for all. ``before`` is the condition of each thread as it was when all that are in the
     loop went on: that it is so again takes one comparison of bytes to see. It has run ``runs``
     times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
-    them ``kernels`` each time, and ``reads``.
+    them ``kernels`` each time but for what its ``next`` takes, and ``reads``.
     """
 
     lap: Lap
@@ -142,7 +142,7 @@ class Hop:
             if counting is not None and counting.more != condition:
                 counting = None
         glide = lap.glide if turn.advance is None or counting is not None else lap.glides
-        kernels, before = lap.kernels + lap.compares, alike(sign, k)
+        kernels, before = lap.kernels, alike(sign, k)
         dead = turn.dead[ahead]
         return cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
 

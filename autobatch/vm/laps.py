@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.containers.iterators import advance_plain, plain_range
+from autobatch.batching.containers.in_step import steps_of
 from autobatch.batching.fused import LAPS, Hot, Laps
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.drivers import Again, Driver, Rounds
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.looping import loop_of
 from autobatch.ir.program import Branch, Label
-from autobatch.values.cells import Column
 from autobatch.vm.groups import Group
 from autobatch.vm.turns import Turn
 
@@ -50,7 +49,7 @@ class Lap:
     has any, and ``glide`` where it is known what kinds of columns they find.
 
     ``marks``: it leads to the function's exit, where it matters for results which way they came;
-    ``compares``: it has asked each thread whether its range goes on, by one kernel more.
+    ``asks``: the kernels that its ``next`` has taken: for who goes on, for a row of a tensor.
     ``launch`` runs several laps at once, where this is such a one; ``kept`` replays what changes
     from lap to lap, where that is not all. ``runs`` counts single ones,
     since the time ``since``, and ``several`` is what they come to be.
@@ -63,7 +62,7 @@ class Lap:
     rounds: Rounds | None
     driver: Driver | None
     marks: bool
-    compares: bool = False
+    asks: int = 0
     launch: Launch | None = None
     kept: Kept | None = None
     runs: int = 0
@@ -104,7 +103,7 @@ class Lap:
         steps = None
         if advance is not None:
             iterator = env.get(advance.args[0])
-            steps = None if iterator is None else plain_range(iterator)
+            steps = None if iterator is None else steps_of(iterator)
             if steps is None:
                 return False
         if self.kept is not None:
@@ -115,8 +114,8 @@ class Lap:
         except Exception:  # the general way finds out what is wrong
             return False
         if advance is not None and steps is not None:
-            env.update(zip(advance.outs, advance_plain(steps), strict=True))
-            self.compares = type(steps[1].value) is Column
+            env.update(zip(advance.outs, steps.next(), strict=True))
+            self.asks = steps.launches
         return True
 
     def glides(self, env: Env, k: int) -> bool:
@@ -124,12 +123,11 @@ class Lap:
         advance = self.turn.advance
         if advance is None:
             return self.glide is None or self.glide(env, k)
-        steps = plain_range(env[advance.args[0]])
+        steps = steps_of(env[advance.args[0]])
         if steps is None or (self.glide is not None and not self.glide(env, k)):
             return False
-        item, more = advance_plain(steps)
-        env[advance.outs[0]], env[advance.outs[1]] = item, more
-        self.compares = type(more.value) is Column
+        env[advance.outs[0]], env[advance.outs[1]] = steps.next()
+        self.asks = steps.launches
         return True
 
 

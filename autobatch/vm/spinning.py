@@ -77,7 +77,7 @@ class Spin:
             return None
         ended: Parts | None = None
         while True:
-            state.tally.launch(lap.kernels + lap.compares)
+            state.tally.launch(lap.kernels + lap.asks)
             if lap.launch is not None and state.tally.active:
                 self.count(lap.launch.back)
             parts, ended = ended or self.end(lap), None

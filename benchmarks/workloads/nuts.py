@@ -169,4 +169,4 @@ def make(batch: int, device: str = "cpu", transitions: int = TRANSITIONS) -> Pro
     return problem
 
 
-NUTS_GAUSSIAN = Workload("nuts", make, largest=1024, tolerance=1e-9)
+NUTS_GAUSSIAN = Workload("nuts", make, largest=8192, tolerance=1e-9)

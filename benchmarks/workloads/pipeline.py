@@ -55,4 +55,4 @@ def make(batch: int, device: str = "cpu") -> Problem:
     return Problem(prepared, given, {"batched": lambda: by_hand(*given)})
 
 
-PIPELINE = Workload("pipeline", make, largest=1024, tolerance=1e-4)
+PIPELINE = Workload("pipeline", make, largest=8192, tolerance=1e-4)

@@ -102,5 +102,5 @@ def library_trees() -> list[Tree]:
 
 
 TREELSTM_128 = Workload("treelstm_128", random_trees(128), largest=8192, tolerance=1e-4)
-TREELSTM_256 = Workload("treelstm_256", random_trees(256), largest=1024, tolerance=1e-4)
-SYNTAX_TREES = Workload("syntax_trees", syntax_trees, largest=1024, tolerance=1e-4)
+TREELSTM_256 = Workload("treelstm_256", random_trees(256), largest=8192, tolerance=1e-4)
+SYNTAX_TREES = Workload("syntax_trees", syntax_trees, largest=8192, tolerance=1e-4)

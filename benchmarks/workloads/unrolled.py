@@ -47,4 +47,4 @@ def make(batch: int, device: str = "cpu") -> Problem:
     return Problem(model, (x,), {"unrolled": lambda: unrolled(model, x)}, list(model.parameters()))
 
 
-UNROLLED = Workload("unrolled", make, largest=256, tolerance=1e-3)
+UNROLLED = Workload("unrolled", make, largest=8192, tolerance=1e-3)

@@ -15,6 +15,7 @@ from torch import Tensor
 from autobatch.batching import guards, lists, semantics
 from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, subscripts, zipped
+from autobatch.batching.containers.in_step import FARTHEST, advance_plain, plain_range
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.generators import is_generator
 from autobatch.batching.host.from_rows import from_rows
@@ -67,8 +68,6 @@ from autobatch.values.lists import Lists
 _END = object()
 KEPT = "kept"
 """Of an iterator over a sequence: the program has a name for it."""
-FARTHEST = 2**62
-"""Up to here a number fits an int64 with the next step."""
 
 
 def iterate(context: Context, cell: Cell) -> Cell:
@@ -200,40 +199,6 @@ def advance(context: Context, iterator: Cell, among: Cell | None = None) -> tupl
                 cells[0] = zipped.chosen(context, among, cells[0], before)
             return found  # type: ignore[no-any-return]
     return _next_rows(context, iterator, among)
-
-
-def plain_range(iterator: Cell) -> list[Cell] | None:
-    """Where an iterator over a range stands, stops, and its step; None if that is not so plain.
-
-    All threads stand at one place and take the same steps, whether they stop at one place or not.
-    """
-    value = iterator.value
-    if type(value) is not Container or value.type is not RANGE_ITERATOR:
-        return None
-    now, stop, step = (cell.value for cell in value.cells)
-    if type(now) is not Uniform or type(now.obj) is not int:
-        return None
-    if type(step) is not Uniform or type(step.obj) is not int:
-        return None
-    if type(stop) is Column:
-        if stop.tag != "int" or abs(now.obj) > FARTHEST:
-            return None
-    elif type(stop) is not Uniform or type(stop.obj) is not int:
-        return None
-    return value.cells  # type: ignore[return-value]
-
-
-def advance_plain(cells: list[Cell]) -> tuple[Cell, Cell]:
-    """``next`` of such a range; ``cells`` as ``plain_range`` gives them."""
-    now, end = cells[0], cells[1].value
-    at, ahead = now.value.obj, cells[2].value.obj  # type: ignore[union-attr]
-    if type(end) is Column:
-        more: Any = Column(end.data > at if ahead > 0 else end.data < at, "bool")
-    else:
-        more = Uniform(at < end.obj if ahead > 0 else at > end.obj)  # type: ignore[union-attr]
-    if type(more) is Column or more.obj:
-        cells[0] = Cell(Uniform(at + ahead))
-    return now, Cell(more)
 
 
 def _next_range(context: Context, value: Container) -> tuple[Cell, Cell]:
