@@ -26,6 +26,7 @@ from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
+from autobatch.passes.sinking import sink_methods
 from autobatch.passes.specialisation import Specialised, specialised
 from autobatch.passes.strip_debug import strip_debug
 from autobatch.passes.types import note_types
@@ -43,6 +44,7 @@ PIPELINE: tuple[Pass, ...] = (
     clean_up,
     order_blocks,
     simplify,
+    sink_methods,
     convert_ifs,
     note_types,
     annotate_liveness,

@@ -24,7 +24,8 @@ from autobatch.source import Span
 from autobatch.values.cells import Cell
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.purity import IMPURE, Purity, Verdict
-from autobatch.vm.turns import Turn, advance_of, turn_of
+from autobatch.vm.tails import Tail, tail_of
+from autobatch.vm.turns import Turn, turn_of
 from autobatch.vm.ways import is_end
 
 HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})
@@ -91,6 +92,7 @@ class Code:
     descents: dict[Any, Any] = field(default_factory=dict)
     heads: frozenset[int] | None = None
     displays: frozenset[str] | None = None
+    growing: bool | None = None
 
     @property
     def literals(self) -> frozenset[str]:
@@ -162,11 +164,32 @@ class Code:
         site = self.sites[pc].get((position, executor))
         if site is None:
             block = self.blocks[pc]
-            site = Site(
-                block.ops, position, self.needed(block), self.round(pc, block), self.literals
-            )
+            ops, needed = self.cut(pc, block, position)
+            site = Site(ops, position, needed, self.round(pc, block), self.literals)
             self.sites[pc][position, executor] = site
         return site
+
+    def tail(self, block: Block) -> Tail:
+        return tail_of(block.ops, self.needed(block))
+
+    @property
+    def grows(self) -> bool:
+        """Whether a turn may append to a list."""
+        if self.growing is None:
+            self.growing = any(self.tail(block).appends for block in self.blocks)
+        return self.growing
+
+    def cut(self, pc: int, block: Block, position: int) -> tuple[Sequence[Op], frozenset[str]]:
+        """The operations of a block among which a stretch may be, and what is needed of them.
+
+        In a loop a stretch ends before the appends that a turn runs by themselves.
+        """
+        needed = self.needed(block)
+        tail = self.tail(block) if self.varying(pc) is not None else None
+        if tail is None or not tail.appends or position >= tail.start:
+            return block.ops, needed
+        later = {arg for op in block.ops[tail.start :] for arg in op_reads(op)}
+        return block.ops[: tail.start], needed | later
 
     def whole(self, pc: int, executor: Executor) -> WholeSite:
         """The site of what a block comes to, converted."""
@@ -176,7 +199,8 @@ class Code:
             assert converted is not None
             block = Block(converted.ops, converted.terminator)
             turn = self.round(pc, block)
-            site = WholeSite(converted.ops, 0, self.needed(block), turn, self.literals)
+            ops, needed = self.cut(pc, block, 0)
+            site = WholeSite(ops, 0, needed, turn, self.literals)
             self.wholes[pc, executor] = site
         return site
 
@@ -192,15 +216,15 @@ class Code:
         if varying is None:
             return None
         end = block.terminator
-        own = advance_of(block)
+        own = self.tail(block).advance
         back = sorted((to for to in block.targets() if to < pc), reverse=True)
-        found = (own, *(advance_of(self.blocks[to]) for to in back))
+        found = (own, *(self.tail(self.blocks[to]).advance for to in back))
         advances = [op for op in found if op is not None]
         item = advances[0].outs[0] if advances else None
         condition = end.condition if isinstance(end, Branch) else None
         if own is not None and condition == own.outs[1]:
             condition = None
-        return Round(varying, condition, item)
+        return Round(varying, condition, item, self.grows)
 
     def turn(self, pc: int, executor: Executor, whole: bool) -> Turn | None:
         """What a block of a loop is to threads that come by again; None if it is nothing plain.

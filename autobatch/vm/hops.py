@@ -142,6 +142,8 @@ class Hop:
             if counting is not None and counting.more != condition:
                 counting = None
         glide = lap.glide if turn.advance is None or counting is not None else lap.glides
+        if turn.tail.appends:
+            counting, glide = None, lap.glides
         kernels, before = lap.kernels, alike(sign, k)
         dead = turn.dead[ahead]
         return cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
@@ -290,6 +292,8 @@ def let_turn(hops: Sequence[Hop], env: Env, frame: Frame) -> None:
     (hop,) = (each for each in hops if each not in between)
     lap, driver = hop.lap, hop.lap.driver
     if driver is None or driver.turn is None or lap.counts or within_level():
+        return
+    if lap.turn.tail.appends:
         return
     values = [cell.value for cell in env.values()]
     if driver.looks and any(type(v) is Column and not v.table.is_cpu for v in values):

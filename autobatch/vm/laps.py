@@ -23,7 +23,9 @@ from autobatch.batching.stretches.drivers import Again, Driver, Rounds
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.looping import loop_of
 from autobatch.ir.program import Branch, Label
+from autobatch.values.cells import Cell
 from autobatch.vm.groups import Group
+from autobatch.vm.tails import lists_of
 from autobatch.vm.turns import Turn
 
 NOWHERE = torch.zeros(0, device="cpu")
@@ -99,8 +101,10 @@ class Lap:
 
     def run(self, group: Group) -> bool:
         """Run the operations; where that cannot be, nothing has changed."""
-        env, advance = group.env, self.turn.advance
-        steps = None
+        env, advance, appends = group.env, self.turn.advance, self.turn.tail.appends
+        steps, lists = None, lists_of(appends, env) if appends else []
+        if lists is None:
+            return False
         if advance is not None:
             iterator = env.get(advance.args[0])
             steps = None if iterator is None else steps_of(iterator)
@@ -113,19 +117,30 @@ class Lap:
                 return False
         except Exception:  # the general way finds out what is wrong
             return False
+        if lists:
+            self.append(lists, env)
         if advance is not None and steps is not None:
             env.update(zip(advance.outs, steps.next(), strict=True))
             self.asks = steps.launches
         return True
 
+    def append(self, lists: Sequence[list[Cell]], env: Env) -> None:
+        for cells, append in zip(lists, self.turn.tail.appends, strict=True):
+            cells.append(env[append.item])
+
     def glides(self, env: Env, k: int) -> bool:
         """The same for the rows that have run it before, with the kinds of columns found then."""
-        advance = self.turn.advance
-        if advance is None:
-            return self.glide is None or self.glide(env, k)
-        steps = steps_of(env[advance.args[0]])
-        if steps is None or (self.glide is not None and not self.glide(env, k)):
+        advance, appends = self.turn.advance, self.turn.tail.appends
+        lists = lists_of(appends, env) if appends else []
+        steps = None if advance is None else steps_of(env[advance.args[0]])
+        if lists is None or (advance is not None and steps is None):
             return False
+        if self.glide is not None and not self.glide(env, k):
+            return False
+        if lists:
+            self.append(lists, env)
+        if advance is None or steps is None:
+            return True
         env[advance.outs[0]], env[advance.outs[1]] = steps.next()
         self.asks = steps.launches
         return True
@@ -152,8 +167,10 @@ def together(lap: Lap, pc: Label, env: Env, scope: Scope) -> Lap:
 
 def launch_of(lap: Lap, pc: Label) -> Launch | None:
     """What runs several laps; None where they cannot be one."""
-    driver, branch = lap.driver, lap.turn.terminator
-    if driver is None or driver.feeds is None or type(branch) is not Branch or lap.turn.advance:
+    driver, branch, tail = lap.driver, lap.turn.terminator, lap.turn.tail
+    if driver is None or driver.feeds is None or type(branch) is not Branch:
+        return None
+    if tail.advance is not None or tail.appends:
         return None
     hot = driver.plan.run
     if type(hot) is not Hot or not hot.is_whole:

@@ -14,26 +14,35 @@ from typing import Protocol
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.ir.program import Block, Branch, Function, Jump, Label, Op, Var
 from autobatch.passes.if_conversion import are_safe
+from autobatch.vm.tails import Tail
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A driver of ``site`` runs the operations before ``end``; None where there are none.
+    """A driver of ``site`` runs the operations before ``tail``; None where there are none.
 
-    ``advance`` is the last one, if it is a ``next``. ``ends`` is the block whose terminator it has,
+    ``ends`` is the block whose terminator it has,
     ``dead`` are the variables that a target's threads have no more use for. ``stay``: where those
     go that stay in its loop, the others leave it for what comes later; ``safe``: its operations
     are safe on any row.
     """
 
     site: Site | None
-    end: int
-    advance: Op | None
+    tail: Tail
     terminator: Jump | Branch
     ends: Label
     dead: Mapping[Label, Sequence[Var]]
     stay: Label | None
     safe: bool
+
+    @property
+    def end(self) -> int:
+        return self.tail.start
+
+    @property
+    def advance(self) -> Op | None:
+        """The ``next`` that it ends with, if it does."""
+        return self.tail.advance
 
 
 class Coded(Protocol):
@@ -50,6 +59,7 @@ class Coded(Protocol):
     def site(self, pc: int, position: int, executor: Executor) -> Site: ...
     def whole(self, pc: int, executor: Executor) -> WholeSite: ...
     def needed(self, block: Block) -> frozenset[str]: ...
+    def tail(self, block: Block) -> Tail: ...
 
 
 def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | None:
@@ -65,18 +75,12 @@ def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | N
     terminator = block.terminator
     if not isinstance(terminator, Jump | Branch):
         return None
-    advance = advance_of(block)
-    end = len(block.ops) - (advance is not None)
+    tail = code.tail(block)
     site = None
-    if end:
+    if tail.start:
         site = code.whole(pc, executor) if whole else code.site(pc, 0, executor)
-    stay, safe = stays_at(code.blocks, pc, terminator), are_safe(block.ops[:end])
-    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), stay, safe)
-
-
-def advance_of(block: Block) -> Op | None:
-    """The ``next`` that a block ends with, if it does."""
-    return block.ops[-1] if block.ops and block.ops[-1].name == "next" else None
+    stay, safe = stays_at(code.blocks, pc, terminator), are_safe(block.ops[: tail.start])
+    return Turn(site, tail, terminator, ends, dead_of(code, pc, block, tail), stay, safe)
 
 
 def stays_at(blocks: Sequence[Block], pc: Label, terminator: Jump | Branch) -> Label | None:
@@ -103,12 +107,7 @@ def comes_back(blocks: Sequence[Block], start: Label, pc: Label, end: Label) -> 
     return False
 
 
-def dead_of(code: Coded, pc: Label, block: Block) -> Mapping[Label, Sequence[Var]]:
+def dead_of(code: Coded, pc: Label, block: Block, tail: Tail) -> Mapping[Label, Sequence[Var]]:
     """What a driver may leave in the environment, and no thread reads from a target on."""
-    there = code.needed(block) | code.function.live_in[pc] | outs_of(block)
+    there = code.needed(block) | code.function.live_in[pc] | tail.names
     return {to: sorted(there.difference(code.live[to])) for to in block.targets()}
-
-
-def outs_of(block: Block) -> set[Var]:
-    """What the operation of a block that no driver runs reads and assigns."""
-    return {name for op in block.ops[-1:] if op.name == "next" for name in (*op.outs, *op.args)}

@@ -56,6 +56,7 @@ from autobatch.batching.stretches.rounds import (
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 from autobatch.batching.trace import Trace
 from autobatch.compat import storage_id
+from autobatch.values.cells import Container
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
@@ -212,7 +213,7 @@ def driver_of(
     asks = printer.asks_context or leaves_open
     printer.spare()
     again = None if asks or plan.written or skeleton.stores else turn
-    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again.varying))
+    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again))
     spending = partial(printed_spending, printer, run if parts is None else parts.rest)
     text, feeds, rounds = source_of(printer, skeleton, again, spending)
     space = dict(printer.names)
@@ -259,9 +260,10 @@ def carried_places(printer: Printer, rounds: Printed) -> Mapping[int, int] | Non
     return {at: carried[operand] for at, operand in enumerate(operands) if operand in carried}
 
 
-def steady_inputs(printer: Printer, varying: Set[str]) -> Set[int]:
+def steady_inputs(printer: Printer, turn: Round) -> Set[int]:
     """The places of the replay's inputs that are of variables which a loop leaves alone."""
-    changing = told_apart(printer.lines, varying)[2]
+    growing = {name for name, cell in printer.env.items() if type(cell.value) is Container}
+    changing = told_apart(printer.lines, turn.varying | growing if turn.grows else turn.varying)[2]
     operands = enumerate(operand.partition("[")[0] for operand, _ in printer.inputs)
     return {place for place, operand in operands if operand not in changing}
 

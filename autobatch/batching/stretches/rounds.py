@@ -43,12 +43,14 @@ class Round:
     """A block in a loop, which assigns the variables ``varying``.
 
     ``condition`` is what it decides by who goes on, if it does, and ``item`` what it gets of a
-    range, which is asked for more where it ends, or in the block after it.
+    range, which is asked for more where it ends, or in the block after it. ``grows``: lists may
+    grow meanwhile, by whatever names.
     """
 
     varying: Set[Var]
     condition: Var | None = None
     item: Var | None = None
+    grows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
