@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from autobatch.batching.tensors import lookup
 from autobatch.batching.tensors.views import Hole, TorchRecipe, recipe_of
 from autobatch.compat import within_duals, within_level
 from autobatch.presence import moves
@@ -137,7 +138,9 @@ def has_rows(column: Column) -> bool:
     table = column.table
     if column.tag != "tensor" or table.dim() < 2 or is_shared(table):
         return False
-    return not (are_seen() or within_level() or within_duals())
+    if are_seen() and not (column.rows is None and table.is_contiguous()):
+        return False  # a part lies as that of one example does
+    return not (within_level() or within_duals())
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -158,17 +161,18 @@ class RowSteps:
         if column.rows is not None:
             row = moves.taken(row, column.rows)
         elif not row.is_contiguous():
-            row = row.contiguous()  # as a recording takes it; nobody sees how it lies
-        view = View(cells[1], part_at(at), ())
+            row = row.contiguous()  # as a recording takes it
+        view = View(cells[1], part_at(at, table.dim() - 1 if are_seen() else 0), ())
         view.cache, view.seen = Column(row), column
         cells[0] = Cell(Uniform(at + 1))
         return Cell(view), Cell(Uniform(True))
 
 
 @lru_cache(maxsize=1024)
-def part_at(place: int) -> TorchRecipe:
-    """The view ``x[place]`` that iteration gives."""
-    recipe = recipe_of(operator.getitem, (Hole(0), place), {}, ())
+def part_at(place: int, dims: int = 0) -> TorchRecipe:
+    """The view ``x[place]`` that iteration gives; of ``dims`` if it is seen how it lies."""
+    steps = lookup.steps_of(uniform(place), dims) if dims else None
+    recipe = recipe_of(operator.getitem, (Hole(0), place), {}, (), steps)
     return replace(recipe, key=("unbound", recipe.key), unbound=True)
 
 

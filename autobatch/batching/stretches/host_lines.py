@@ -134,12 +134,18 @@ def printed_part(printer: Printer, op: Op) -> None:
     """``x.name``, or ``x[i]``, where that is a part of a container."""
     base = printer.env[op.args[0]].value
     assert type(base) is Container
-    whole = printer.fresh(f"{printer.cell(op.args[0])}.value", "w")
+    cell = printer.cell(op.args[0])
+    key = printer.obj(op.args[1]) if op.name == "getitem" else repr(op.attr)
+    known = printer.parts.get((cell, key))
+    if known is not None:
+        printer.cells[op.outs[0]] = known
+        return
+    whole = printer.fresh(f"{cell}.value", "w")
     printer.check(
         f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(base.type)}"
     )
     if op.name == "getitem":
-        part = f"{whole}.cells[{printer.obj(op.args[1])}]"
+        part = f"{whole}.cells[{key}]"
     elif base.type in (list, dict, set, tuple):
         raise Undrivable
     else:
@@ -156,7 +162,7 @@ def printed_part(printer: Printer, op: Op) -> None:
             part = f"Cell(Container({printer.refer(METHOD)}, [{receiver}], {method}))"
         else:
             check_class(printer, whole, base.type, op.attr)
-    printer.cells[op.outs[0]] = printer.fresh(part, "m")
+    printer.cells[op.outs[0]] = printer.parts[cell, key] = printer.fresh(part, "m")
 
 
 def check_class(printer: Printer, whole: str, kind: type, name: str) -> None:

@@ -60,6 +60,7 @@ class Printer:
         self.views: list[str] = []
         self.picks = False
         self.places: dict[str, str] = {}
+        self.parts: dict[tuple[str, str], str] = {}
         self.computed: set[str] = set()
         self.columns_of: set[str] = set()
 

@@ -24,6 +24,7 @@ from autobatch.compat import (
     may_derive,
     plain_attention,
 )
+from autobatch.values.cells import is_mutable
 
 MODELESS = frozenset(("copy", "getattr", "global", "load_free", "tuple", "list", "unpack"))
 """Host operations that do the same in whatever mode torch is in."""
@@ -59,7 +60,12 @@ def printed_plan(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> 
     early = [name for name in skeleton.reads if name in printer.given]
     parts = {name: printed_input(printer, skeleton, name) for name in early}
     printed_host(printer, skeleton, scope, before)
+    seen: set[str] = set()
     for name in skeleton.reads:
+        if name not in parts and is_mutable(printer.env[name].value):
+            if printer.cell(name) in seen:
+                continue  # a part of a container that is looked up again
+            seen.add(printer.cell(name))
         inputs, whole = parts.get(name) or printed_input(printer, skeleton, name)
         printer.inputs += inputs
         printer.whole += whole

@@ -1,0 +1,151 @@
+"""Loops whose state is a named tuple or an object: threads go round them on their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from autobatch.vm.queue import Waiting
+from tests.heard import counted_as_heard
+from tests.of_its_own import of_its_own
+from tests.oracle import assert_matches_loop
+
+ROWS = torch.linspace(-1.0, 1.0, 16 * 12 * 3).reshape(16, 12, 3)
+LIMITS = torch.linspace(0.5, 14.0, 16)
+
+
+class Pair(NamedTuple):
+    h: Tensor
+    c: Tensor
+
+
+@dataclass
+class State:
+    h: Tensor
+    c: Tensor
+    steps: int = 0
+
+
+def named(x: Tensor, limit: Tensor) -> Tensor:
+    state = Pair(torch.zeros(3), torch.ones(3))
+    for row in x:
+        state = Pair(torch.tanh(state.h * 0.5 + row), state.c * 0.9 + state.h)
+    return state.h + state.c
+
+
+def made_anew(x: Tensor, limit: Tensor) -> Tensor:
+    state = State(torch.zeros(3), torch.ones(3))
+    for row in x:
+        state = State(torch.tanh(state.h * 0.5 + row), state.c * 0.9 + state.h)
+    return state.h + state.c
+
+
+def replaced(x: Tensor, limit: Tensor) -> Tensor:
+    state = State(torch.zeros(3), torch.ones(3))
+    for row in x:
+        state = replace(state, h=torch.tanh(state.h * 0.5 + row * state.c))
+    return state.h + state.c
+
+
+def assigned(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    state = State(torch.zeros(3), torch.ones(3))
+    for row in x:
+        state.h = torch.tanh(state.h * 0.5 + row)
+        state.c = state.c * 0.9 + state.h
+        state.steps += 1
+    return state.h + state.c, state.steps
+
+
+def by_two_names(x: Tensor, limit: Tensor) -> Tensor:
+    """What is assigned by one name is read by another, and through a list."""
+    state = State(torch.zeros(3), torch.ones(3))
+    other, held = state, [state, 1]
+    for row in x:
+        h = torch.sin(other.c) * 0.5 + row
+        state.c = torch.tanh(held[0].h + h)
+        other.h = h
+    return state.h + state.c
+
+
+def in_other_blocks(x: Tensor, limit: Tensor) -> Tensor:
+    """One block assigns what another one reads, which assigns nothing that it reads."""
+    state = State(torch.zeros(3), torch.ones(3))
+    total = torch.zeros(3)
+    for row in x:
+        total = total + torch.sin(state.c) * torch.cos(limit * state.c)
+        if total.sum() > limit:
+            state.c = torch.tanh(state.c * 0.7 + row)
+        else:
+            state.c = state.c * 1.1
+        state.h = row
+    return total + state.c + state.h
+
+
+def left_early(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    state = State(torch.zeros(3), torch.ones(3))
+    for row in x:
+        state.h = state.h * 0.9 + row * row + 0.1
+        state.steps = state.steps + 1
+        limit = limit - 1
+        if limit < 0:
+            break
+    return state.h + state.c, state.steps
+
+
+FUNCTIONS = [
+    *(named, made_anew, replaced, assigned, by_two_names, in_other_blocks, left_early),
+]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("func", FUNCTIONS)
+def test_the_loops_results(func):
+    assert_matches_loop(func, (ROWS, LIMITS), batch_sizes=(0, 1, 2, 7, 16), chunk_sizes=(None, 5))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("func", FUNCTIONS)
+def test_counts_are_what_listeners_hear(func, engine):
+    counted_as_heard(of_its_own(func), [ROWS.clone(), LIMITS], engine=engine, plain="never")
+
+
+@pytest.mark.parametrize("func", [named, made_anew, assigned, by_two_names])
+def test_the_queue_is_hardly_asked(func, monkeypatch):
+    times: Counter[str] = Counter()
+    given = Waiting.next
+
+    def counted(self, parts):
+        times["queue"] += 1
+        return given(self, parts)
+
+    monkeypatch.setattr(Waiting, "next", counted)
+    batched = autobatch.vmap(of_its_own(func), trace_after=0)
+    for _ in range(4):
+        times.clear()
+        with torch.no_grad():
+            batched(ROWS, LIMITS)
+    assert times["queue"] <= 6  # of 13 block executions
+
+
+@pytest.mark.parametrize("func", [named, assigned, by_two_names, in_other_blocks])
+def test_gradients(func):
+    rows = ROWS.double().requires_grad_()
+    limits = LIMITS.double()
+
+    def gradient(result):
+        first = result[0] if isinstance(result, tuple) else result
+        return torch.autograd.grad(first.square().sum(), rows)[0]
+
+    loops = [func(row, limit) for row, limit in zip(rows, limits, strict=True)]
+    firsts = [each[0] if isinstance(each, tuple) else each for each in loops]
+    expected = gradient(torch.stack(firsts))
+    batched = autobatch.vmap(of_its_own(func), trace_after=0)
+    for _ in range(4):
+        torch.testing.assert_close(gradient(batched(rows, limits)), expected)
