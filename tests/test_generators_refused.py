@@ -302,7 +302,7 @@ def test_the_place_and_the_reason_are_told() -> None:
         (lambda n: sum(drawn()), r"\^ this draws, and randomness is 'error'"),
     ):
         with pytest.raises(UnsupportedError, match=what):
-            autobatch.vmap(program, scalars="python")(COUNTS)
+            autobatch.vmap(program, scalars="python", plain="never")(COUNTS)
 
 
 def into(xs: list[int]) -> Iterator[int]:
