@@ -51,6 +51,19 @@ class Rows:
         yield from self.word[::-1]
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def steps(self, x):
+        for scale in range(3):
+            yield self.linear(x) * scale
+
+    def forward(self, x):
+        return sum(self.steps(x)) + next(self.steps(x))
+
+
 class Kept:
     @functools.cached_property
     def words(self):
@@ -340,6 +353,15 @@ def test_tensors_are_the_loops(plain):
         torch.testing.assert_close(found, expected)
         (slopes,) = torch.autograd.grad(expected.sum(), x)
         torch.testing.assert_close(torch.autograd.grad(found.sum(), x)[0], slopes)
+
+
+@pytest.mark.parametrize("plain", ["auto", "never"])
+def test_methods_of_modules_are_the_loops(plain):
+    model = Scaled()
+    assert proved(model, True, X)
+    for change in range(4):
+        found = autobatch.vmap(model, plain=plain)(X + change)
+        torch.testing.assert_close(found, torch.stack(list(map(model, X + change))))
 
 
 def test_one_that_is_given_back_is_over_a_copy():

@@ -96,7 +96,7 @@ class Functions(ABC):
             self.functions[id(function)] = function
             self.shares.changed = True
         unit = self.of_function(lowered, Names.of(function, receiver))
-        unit.yields = is_generator(function)
+        unit.yields |= is_generator(function)
         for name, value in defaults_of(function, lowered.params).items():
             self.shares.add(unit, [name], self.met(value))
         return unit
@@ -107,14 +107,24 @@ class Functions(ABC):
         """A function as it is looked into."""
         if not is_generator(function):
             return self.library.code_of(function, receiver).function
-        if not (yields or self.may_yield):
-            raise NotAlone(f"{function.__qualname__} yields")
+        if not yields:
+            self.may_go_on(function.__qualname__)
         key = (id(function), id(receiver))
         if key not in self.suspended:
             found = lower_function(function, self.library.resolver, receiver=receiver, yields=True)
             self.suspended[key] = found
-            self.yields = self.shares.changed = self.scale.objects = True
+            self.goes_on()
         return self.suspended[key]
+
+    def may_go_on(self, name: str) -> None:
+        """The program makes generators."""
+        if not self.may_yield:
+            raise NotAlone(f"{name} yields")
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        if not self.yields:
+            self.yields = self.shares.changed = self.scale.objects = True
 
     def captures(self, lowered: Function, imported: Mapping[str, object]) -> None:
         """A function that the program makes captures what imports assign."""
@@ -127,10 +137,13 @@ class Functions(ABC):
         if found is None:
             if len(self.units) >= MOST_UNITS:
                 raise NotAlone(f"it has more than {MOST_UNITS} functions")
+            if lowered.yields is not None:
+                self.may_go_on(lowered.name)
             own = told_apart(lowered)
             names = replace(names, imported=self.imports.get(id(lowered), {}))
             known = Known(own, names, definitions_of(own))
-            found = self.units[key] = (Unit(own, lowered), known)
+            yields = lowered.yields is not None
+            found = self.units[key] = (Unit(own, lowered, yields=yields), known)
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")

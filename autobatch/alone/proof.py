@@ -194,8 +194,10 @@ def proved(
 def are_refused(world: World) -> bool:
     """Whether functions that yield may be refused a batch, which knows more of what they get.
 
-    So is one that is left within a ``try``.
+    So is one that is left within a ``try``; and one that the program makes, where it is handed on.
     """
+    if any(unit.source.yields is not None for unit, _ in world.units.values()):
+        return True
     given = Given(frozenset(world.classes), frozenset(), (), False)
     for function in filter(is_generator, world.functions.values()):
         try:

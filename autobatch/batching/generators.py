@@ -20,12 +20,14 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
 from sys import getrefcount
 from types import CellType, CodeType, FunctionType, GeneratorType
 from typing import Any, TypeAlias, TypeVar
+
+from torch.nn import Module
 
 from autobatch.batching.effects import is_library
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -74,13 +76,13 @@ class Given:
     """What a function that yields is given.
 
     ``kinds`` are the user's classes that have instances there, ``atoms`` the parameters that get
-    what cannot be written to, ``called`` those that get a function that is known. ``is_data``: it
-    is numbers and texts, in containers of Python's.
+    what cannot be written to, ``called`` those that get a function or module that is known.
+    ``is_data``: it is numbers and texts, in containers of Python's.
     """
 
     kinds: frozenset[type]
     atoms: frozenset[str]
-    called: tuple[tuple[str, FunctionType], ...]
+    called: tuple[tuple[str, Hashable], ...]
     is_data: bool
 
     @classmethod
@@ -92,17 +94,23 @@ class Given:
         kwargs: Mapping[str, T],
         is_atom: Callable[[T], bool],
         is_data: Callable[[T], bool],
-        meant: Callable[[T], Any],
+        callee: Callable[[T], Hashable],
+        held: Mapping[str, T],
     ) -> Given:
-        """``meant`` gives the object that threads share."""
+        """``callee`` gives what all threads call, or None; ``held`` are captured variables."""
         given, left = named(function, args, kwargs), defaults(function)
         atoms = {name for name, value in left.items() if type(value) in ATOMS} - given.keys()
-        atoms |= {name for name, value in given.items() if is_atom(value)}
-        called = {name: value for name, value in left.items() if name not in given}
-        called |= {name: meant(value) for name, value in given.items()}
-        functions = ((name, each) for name, each in called.items() if type(each) is FunctionType)
-        data = all(map(is_data, (*args, *kwargs.values())))
+        atoms |= {name for name, value in {**given, **held}.items() if is_atom(value)}
+        called = {k: known_callee(value) for k, value in left.items() if k not in given}
+        called |= {name: callee(value) for name, value in {**given, **held}.items()}
+        functions = ((name, each) for name, each in called.items() if each is not None)
+        data = all(map(is_data, (*args, *kwargs.values(), *held.values())))
         return cls(frozenset(kinds), frozenset(atoms), tuple(functions), data)
+
+
+def known_callee(value: object) -> Hashable:
+    """A function or module, which may be looked into; None for all else."""
+    return value if type(value) is FunctionType or isinstance(value, Module) else None
 
 
 def is_data(value: object) -> bool:

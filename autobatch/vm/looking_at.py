@@ -30,6 +30,7 @@ from autobatch.structure import own_attribute
 from autobatch.vm.known_computing import (
     ADVANCES,
     CHANGES,
+    CHANGES_MODULE,
     CHANGING,
     COMPUTING,
     CONTAINERS,
@@ -182,7 +183,7 @@ class Operations:
     def calls_known(self, found: Any, args: tuple[Var, ...], shape: CallShape) -> str | None:
         """What a function or module does that writes without a name that says so."""
         if isinstance(found, nn.Module) and keeping(found):
-            return "this changes the module that it calls"
+            return CHANGES_MODULE
         owner = own_attribute(found, "__self__")
         of_others = isinstance(found, MethodType) and not isinstance(owner, type)
         if of_others and is_library(found) and not isinstance(owner, Tensor | nn.Module):
@@ -224,7 +225,9 @@ class Operations:
         return self.may_call(value)
 
     def may_call(self, value: Any) -> str | None:
-        """What is seen of a function that is called with anything."""
+        """What is seen of a function or module that is called with anything."""
+        if isinstance(value, nn.Module) and keeping(value):
+            return CHANGES_MODULE
         purity = self.looking.library.purity_of(value)
         if purity is None:
             known = effect_of(value) in ("host", "torch") and not may_change(value)

@@ -73,8 +73,9 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     match value:
         case Container(type=kind, cells=cells, static=function) if kind is METHOD:
             return resolve_object(function, [*cells, *args], kwargs)
-        case Container(type=kind) if kind is CLOSURE:
-            return Target("program", value, args, kwargs)
+        case Container(type=kind, static=static) if kind is CLOSURE:
+            yields = static[0].yields is not None
+            return Target("generator" if yields else "program", value, args, kwargs)
         case Container(type=kind, cells=[function, given, named]) if kind is PARTIAL:
             by_name: dict[str, Cell] = named.value.cells  # type: ignore[union-attr,assignment]
             first = given.value.children()  # type: ignore[union-attr]
