@@ -18,6 +18,7 @@ holds and that have nothing to do, are forgotten now and then.
 from __future__ import annotations
 
 import ast
+import builtins
 import gc
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -208,7 +209,34 @@ def yields_within(function: FunctionType) -> bool:
         node = function_node(function).node
     except SourceUnavailable:
         return True
-    return any(isinstance(e, ENDING) and yields(e) for e in within(node))
+    return any(
+        isinstance(each, ENDING) and yields(each) and not lets_go(each, function)
+        for each in within(node)
+    )
+
+
+def lets_go(node: ast.AST, function: FunctionType) -> bool:
+    """Whether nothing of a statement runs where a generator is left in it: ``except KeyError``."""
+    if not isinstance(node, ast.Try) or node.finalbody:
+        return False
+    names = [name for each in node.handlers for name in handled(each.type)]
+    return all(misses(name, function) for name in names)
+
+
+def handled(node: ast.expr | None) -> list[str]:
+    """The names of what a handler is for; an empty one stands for what is no name."""
+    if isinstance(node, ast.Tuple):
+        return [name for each in node.elts for name in handled(each)]
+    return [node.id if isinstance(node, ast.Name) else ""]
+
+
+def misses(name: str, function: FunctionType) -> bool:
+    """Whether a name is a module's, or Python's, of an exception that no ``GeneratorExit`` is."""
+    code = function.__code__
+    if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        return False
+    found = function.__globals__.get(name, getattr(builtins, name, None))
+    return isinstance(found, type) and not issubclass(GeneratorExit, found)
 
 
 def yields(node: ast.AST) -> bool:
