@@ -283,6 +283,65 @@ def test_the_result_is_the_loops(program: Callable[[int], Any], way: dict[str, A
             assert_matches_loop(program, (counts,), scalars="python", configurations=[way])
 
 
+def doubled(i: int) -> int:
+    return 2 * i
+
+
+def noted(i: int) -> int:
+    NOTED.append(i)
+    return i
+
+
+NOTED: list[int] = []
+
+
+def around(function: Callable[[int], int], step: int) -> tuple[Callable[[int], int], Any]:
+    def program(n: int) -> int:
+        def some() -> Iterator[int]:
+            for i in range(n):
+                yield function(i) * step
+
+        return sum(some())
+
+    def steps(value: int) -> None:
+        nonlocal step
+        step = value
+
+    return program, steps
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_what_is_around_the_program_is_read_at_each_call(way: dict[str, Any]) -> None:
+    program, steps = around(doubled, 1)
+    batched = autobatch.vmap(program, scalars="python", **way)
+    for step in range(4):
+        steps(step)
+        assert batched(COUNTS).tolist() == list(map(program, COUNTS.tolist()))
+    with pytest.raises(autobatch.SharedWriteError):
+        autobatch.vmap(around(noted, 1)[0], scalars="python", **way)(COUNTS)
+    assert not NOTED
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "plain" in way or "engine" in way], ids=str)
+def test_a_variable_that_may_come_to_hold_another_function_is_not_called(
+    way: dict[str, Any],
+) -> None:
+    def program(n: int) -> int:
+        function = doubled
+
+        def some() -> Iterator[int]:
+            for i in range(n):
+                yield function(i)
+
+        made = some()
+        function = noted
+        return sum(made)
+
+    with pytest.raises(autobatch.UnsupportedError, match="it is not known what this calls"):
+        autobatch.vmap(program, scalars="python", **{**way, "plain": "never"})(COUNTS)
+    assert not NOTED
+
+
 LAYER = nn.Linear(2, 2)
 
 

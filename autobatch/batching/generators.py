@@ -21,7 +21,7 @@ import ast
 import builtins
 import gc
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
 from sys import getrefcount
@@ -97,13 +97,17 @@ class Given:
         is_data: Callable[[T], bool],
         callee: Callable[[T], Hashable],
         held: Mapping[str, T],
+        lasting: Container[str],
     ) -> Given:
-        """``callee`` gives what all threads call, or None; ``held`` are captured variables."""
+        """``callee`` gives what all threads call, or None. ``held`` are captured variables, of
+        which those that are ``lasting`` stay what they are.
+        """
         given, left = named(function, args, kwargs), defaults(function)
         atoms = {name for name, value in left.items() if type(value) in ATOMS} - given.keys()
         atoms |= {name for name, value in {**given, **held}.items() if is_atom(value)}
         called = {k: known_callee(value) for k, value in left.items() if k not in given}
-        called |= {name: callee(value) for name, value in {**given, **held}.items()}
+        stay = {name: value for name, value in held.items() if name in lasting}
+        called |= {name: callee(value) for name, value in {**given, **stay}.items()}
         functions = ((name, each) for name, each in called.items() if each is not None)
         data = all(map(is_data, (*args, *kwargs.values(), *held.values())))
         return cls(frozenset(kinds), frozenset(atoms), tuple(functions), data)

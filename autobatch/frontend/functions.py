@@ -29,7 +29,7 @@ def make_function(context: Context, node: FunctionNode, out: Var | None) -> Var:
     function = context.root.rules.function(inner)
     if code is not None and is_run:
         held = frozenset(inner.scope.held.intersection(inner.scope.free))
-        function = replace(function, yields=Yields(code, held))
+        function = replace(function, yields=Yields(code, held, frozenset(inner.known)))
     context.nested.append(function)
     boxes = [context.box(name, node) for name in function.free]
     return context.emit("function", (*boxes, *defaults), node, function, out)

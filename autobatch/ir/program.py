@@ -234,13 +234,15 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Yields:
-    """Of a nested function that yields: its code, and the captured variables that others assign.
+    """Of a nested function that yields: its code, and what is known of what it captures.
 
-    Those are held in lists of one element, which Python's code does not know of.
+    ``held`` are the variables that nested functions assign, which are held in lists of one element:
+    Python's code does not know of that. ``lasting`` are those that nobody assigns meanwhile.
     """
 
     code: CodeType
     held: frozenset[str]
+    lasting: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -121,8 +121,8 @@ class Operations:
 
     def calls(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> str | None:
         found, method = self.known.value(callee), self.known.method(callee)
-        if found is MISSING and callee not in self.known.definitions:
-            called = dict(self.given.called).get(callee)
+        if found is MISSING:
+            called = dict(self.given.called).get(self.origin(callee))
             if called is not None:
                 return self.may_call(called)
         if found is super:
@@ -156,6 +156,15 @@ class Operations:
         if self.looking.draws and self.analysis.draws:
             return DRAWS
         return self.written()
+
+    def origin(self, name: Var) -> Var:
+        """The parameter that a variable is sure to be; empty if it is none."""
+        definition = self.known.definitions.get(name)
+        while definition is not None and definition.name == "copy":
+            name = definition.args[0]
+            definition = self.known.definitions.get(name)
+        is_param = any(param.name == name for param in self.known.function.params)
+        return name if is_param and name not in self.known.definitions else ""
 
     def is_own_iterator(self, name: Var) -> bool:
         """Whether ``next`` goes on in what a parameter gives, as a ``for`` over it does."""

@@ -13,7 +13,7 @@ changes as in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from types import CellType, FunctionType
 from typing import Any
 
@@ -39,7 +39,7 @@ def call(context: Context, target: Target) -> Cell:
     function, args, kwargs = target.callee, target.args, target.kwargs
     if type(function) is Container:
         return call_made(context, function, args, kwargs)
-    refuse(context, function, args, kwargs, {})
+    refuse(context, function, args, kwargs, {}, ())
     return run_rows(context, function, args, kwargs, WHY, keep=True, fresh=False, effect=False)
 
 
@@ -53,7 +53,7 @@ def call_made(
     given = {name: cell for name, cell in defaults.items() if name not in named(function, args, {})}
     boxes = dict(zip(lowered.free, cells[:count], strict=True))
     held = {name: cell for name, box in boxes.items() for cell in contents(context, box)}
-    refuse(context, function, args, {**given, **kwargs}, held)
+    refuse(context, function, args, {**given, **kwargs}, held, lowered.yields.lasting)
     context.settle()
     own_memory(context, held.values())
     itself = Cell(value)
@@ -73,6 +73,7 @@ def refuse(
     args: list[Cell],
     kwargs: dict[str, Cell],
     held: dict[str, Cell],
+    lasting: Collection[str],
 ) -> None:
     """Refuse it where others may see what it does, with what it is given and has ``held``."""
     handing = context.services.handing
@@ -90,7 +91,7 @@ def refuse(
         return generators.known_callee(getattr(value, "obj", None))
 
     handing.refuse_generator(
-        function, Given.of(function, kinds, args, kwargs, is_atom, is_data, callee, held)
+        function, Given.of(function, kinds, args, kwargs, is_atom, is_data, callee, held, lasting)
     )
 
 

@@ -8,7 +8,7 @@ itself, or by way of a method that Python calls by itself and that lowering woul
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
@@ -300,14 +300,16 @@ class Watch(Unwatched):
     ) -> None:
         if self.handing is not None:
             held: dict[str, Any] = {}
+            lasting: Container[str] = ()
             made = static_of(function)
             if made is not None:
                 held, kwargs = captured(function), {**defaults(function), **kwargs}
                 function = bare(made)
+                lasting = () if made[0].yields is None else made[0].yields.lasting
             every = (*args, *kwargs.values(), *held.values())
             kinds = {type(part) for each in every for part in instances_of(each, True, set(), True)}
             how = (lambda v: type(v) in ATOMS, is_data, callee)
-            given = Given.of(function, kinds, args, kwargs, *how, held)
+            given = Given.of(function, kinds, args, kwargs, *how, held, lasting)
             self.handing.refuse_generator(function, given)
 
     def entered(self, function: FunctionType) -> None:
