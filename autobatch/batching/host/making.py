@@ -24,6 +24,7 @@ from autobatch.source import Span
 
 MADE = "__autobatch_made__"
 """What such a function has that says of what it is."""
+PER_THREAD = "autobatch.per_thread: it runs example by example"
 Static = tuple[Function, dict[str, Any], str]
 """A function as lowered, its module's names, and the title of the one that it stands in."""
 
@@ -66,7 +67,7 @@ def check(lowered: Function, span: Span) -> None:
             lowered,
             span,
             f"it reads {name}, which a function assigns by nonlocal",
-            f"give it the value as an argument, or hold {name} in a list of one element.",
+            f"give it the value of {name} as an argument",
         )
 
 
@@ -75,7 +76,7 @@ def handed_on(lowered: Function, span: Span | None) -> UnsupportedError:
         lowered,
         span,
         "it is handed on here, or given back",
-        "write `for` around its call, or move it out of the function that it stands in.",
+        "write `for` around its call, or move it out of the function that it stands in",
     )
 
 
@@ -88,7 +89,7 @@ def refused(lowered: Function, span: Span | None, what: str, instead: str) -> Un
             span,
             what,
             ("Python runs a function that yields, with the variables that it captures.",),
-            (instead,),
+            (f"{instead}; or mark the function that it stands in with {PER_THREAD}.",),
             "yield",
         )
     )
