@@ -260,6 +260,33 @@ def given_lambdas(n: int) -> int:
     return sum(stepped(lambda i: i * n, n)) + sum(stepped(helper, 2))
 
 
+def with_functions_within(n: int) -> int:
+    def outer() -> Iterator[int]:
+        added = lambda k: k + n  # noqa: E731
+
+        def inner() -> Iterator[int]:
+            yield added(1)
+            yield n
+
+        yield from inner()
+        yield sum(inner())
+
+    return sum(outer()) + sum(with_its_own(n))
+
+
+def with_its_own(n: int) -> Iterator[int]:
+    def times(k: int) -> int:
+        return k * n
+
+    def some(count: int) -> Iterator[int]:
+        for i in range(count):
+            yield times(i)
+
+    for i in range(n):
+        yield times(i)
+        yield from some(i)
+
+
 def mapped_within(n: int) -> float:
     def some(x: Tensor) -> Iterator[Tensor]:
         yield x * n
@@ -271,7 +298,7 @@ PROGRAMS: list[Callable[[int], Any]] = [
     *(recursive, mutual, assigned_meanwhile, kept, in_a_loop, goes_two_ways, of_a_branch),
     *(made_anew, with_defaults, calls_helpers, counts_itself, sent, sees_what_is_appended),
     *(writes_what_is_yielded, of_objects, permutations, empty_variable, wrong_arguments, caught),
-    *(forked, given_lambdas, mapped_within),
+    *(forked, given_lambdas, mapped_within, with_functions_within),
 ]
 
 

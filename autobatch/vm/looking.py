@@ -48,13 +48,18 @@ class Found:
     span: Span
 
 
+READS = {"load_free": "copy", "free_box": "box"}
+"""What reads a captured variable, or hands it on, and what does so with a parameter."""
+
+
 def given_captured(function: Function, functions: Container[str]) -> Function:
     """The function with what it captures as parameters, but for ``functions`` of the program's."""
     free = [name for name in function.free if name not in functions]
 
     def read(op: Op) -> Op:
-        is_given = op.name == "load_free" and op.attr in free
-        return replace(op, name="copy", args=(op.attr,), attr=None) if is_given else op
+        if op.name not in READS or op.attr not in free:
+            return op
+        return replace(op, name=READS[op.name], args=(op.attr,), attr=None)
 
     blocks = (replace(block, ops=tuple(map(read, block.ops))) for block in function.blocks)
     params = (*function.params, *(Param(name, "keyword_only", False) for name in free))

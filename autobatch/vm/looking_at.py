@@ -47,7 +47,7 @@ from autobatch.vm.known_computing import (
     WRITES_GIVEN,
 )
 from autobatch.vm.library import Library
-from autobatch.vm.nested import Nested
+from autobatch.vm.nested import Nested, calls_of
 from autobatch.vm.purity import Analysis, Known, fate, may_change
 
 
@@ -96,6 +96,8 @@ class Operations:
             return ADVANCES if is_going and not isinstance(value, type) else None
         if step.name in IMPORTS and self.known.value(step.outs[0]) is not MISSING:
             return None  # which has been imported before
+        if step.name == "free_box" and step.attr in self.known.names.nested:
+            return None  # which nobody assigns
         if step.name == "function":
             self.looking.runs(Nested(step.attr, self.known.names.namespace))
             return None
@@ -122,7 +124,7 @@ class Operations:
     def calls(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> str | None:
         found, method = self.known.value(callee), self.known.method(callee)
         if found is MISSING:
-            called = dict(self.given.called).get(self.origin(callee))
+            called = self.inner.get(callee) or dict(self.given.called).get(self.origin(callee))
             if called is not None:
                 return self.may_call(called)
         if found is super:
@@ -156,6 +158,14 @@ class Operations:
         if self.looking.draws and self.analysis.draws:
             return DRAWS
         return self.written()
+
+    @cached_property
+    def inner(self) -> Mapping[Var, Nested]:
+        """The variables that hold a function defined in it, and no other."""
+        names = self.known.names
+        own = {name: each.function for name, each in names.nested.items()}
+        found = calls_of(self.known.function, own)
+        return {name: Nested(each, names.namespace) for name, each in found.items()}
 
     def origin(self, name: Var) -> Var:
         """The parameter that a variable is sure to be; empty if it is none."""
