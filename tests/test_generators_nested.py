@@ -287,6 +287,28 @@ def with_its_own(n: int) -> Iterator[int]:
         yield from some(i)
 
 
+def held_in_lists(n: int) -> int:
+    def some() -> Iterator[int]:
+        yield n
+
+    table: dict[str, Any] = {"some": some}
+    both = [some, some]
+    return sum(table["some"]()) + sum(sum(each()) for each in both) + sum(both[n % 2]())
+
+
+def makes_it(k: int) -> Callable[[], Iterator[int]]:
+    def some() -> Iterator[int]:
+        yield k
+        yield 2 * k
+
+    return some
+
+
+def of_another_call(n: int) -> int:
+    made = makes_it(n) if n > 2 else makes_it(7)
+    return sum(made()) + sum(makes_it(3)())
+
+
 def mapped_within(n: int) -> float:
     def some(x: Tensor) -> Iterator[Tensor]:
         yield x * n
@@ -299,6 +321,7 @@ PROGRAMS: list[Callable[[int], Any]] = [
     *(made_anew, with_defaults, calls_helpers, counts_itself, sent, sees_what_is_appended),
     *(writes_what_is_yielded, of_objects, permutations, empty_variable, wrong_arguments, caught),
     *(forked, given_lambdas, mapped_within, with_functions_within),
+    *(held_in_lists, of_another_call),
 ]
 
 

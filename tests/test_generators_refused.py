@@ -351,7 +351,7 @@ def test_what_others_would_see_is_refused(
         (fills_around, r"found.append\(i\)\n +\| +\^+ this may write what the function is given"),
         (counts_around, r"it reads count, which a function assigns by nonlocal"),
         (reads_what_is_counted, r"it reads count, which a function assigns by nonlocal"),
-        (hands_on, r"it is handed on here, or given back"),
+        (hands_on, r"it is handed on here"),
     ],
 )
 def test_what_is_captured_is_read(

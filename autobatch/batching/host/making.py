@@ -23,7 +23,7 @@ from autobatch.ir.program import Function
 from autobatch.source import Span
 
 MADE = "__autobatch_made__"
-"""What such a function has that says of what it is."""
+"""What such a function has that says of what it is, and what it holds."""
 PER_THREAD = "autobatch.per_thread: it runs example by example"
 Static = tuple[Function, dict[str, Any], str]
 """A function as lowered, its module's names, and the title of the one that it stands in."""
@@ -39,6 +39,7 @@ def python_function(static: Static, held: Sequence[Any]) -> FunctionType:
     given = tuple(value for name, value in defaults.items() if name not in named)
     made.__defaults__ = given or None
     made.__kwdefaults__ = {k: v for k, v in defaults.items() if k in named} or None
+    vars(made)[MADE] = (static, tuple(held))
     return made
 
 
@@ -49,13 +50,19 @@ def bare(static: Static, boxes: Mapping[str, CellType] | None = None) -> Functio
     code = lowered.yields.code
     closure = tuple(CellType() if boxes is None else boxes[name] for name in code.co_freevars)
     made = FunctionType(code, namespace, code.co_name, None, closure)
-    vars(made)[MADE] = static
+    vars(made)[MADE] = (static, ())
     return made
 
 
 def static_of(function: FunctionType) -> Static | None:
     """Of what a function is that a program has made; None for others."""
-    found: Static | None = vars(function).get(MADE)
+    found = made_of(function)
+    return None if found is None else found[0]
+
+
+def made_of(function: FunctionType) -> tuple[Static, tuple[Any, ...]] | None:
+    """The same, and the boxes and defaults that it has got."""
+    found: tuple[Static, tuple[Any, ...]] | None = vars(function).get(MADE)
     return found
 
 
@@ -75,7 +82,7 @@ def handed_on(lowered: Function, span: Span | None) -> UnsupportedError:
     return refused(
         lowered,
         span,
-        "it is handed on here, or given back",
+        "it is handed on here",
         "write `for` around its call, or move it out of the function that it stands in",
     )
 

@@ -162,7 +162,7 @@ class Rower:
     def maker(self, static: Any) -> Callable[[tuple[Any, ...]], Any]:
         """What makes a function of the program's, of what it holds."""
         if static[0].yields is not None:
-            raise making.handed_on(static[0], self.context.span)
+            return partial(making.python_function, static)
         return self.context.closure(static)
 
 

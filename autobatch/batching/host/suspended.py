@@ -101,10 +101,11 @@ def contents(context: Context, box: Cell) -> Iterable[Cell]:
     if type(value) is Objects:
         held = [made for made in map(content, value.items) if made is not UNSET]
         return [Cell(Objects(held))] if held else []
-    if type(value) is Uniform and type(value.obj) is CellType:  # of a function around the program
+    if type(value) is Uniform and type(value.obj) is CellType:
         found = content(value.obj)
-        context.foreign.note(found)
-        return [] if found is UNSET else [Cell(Uniform(found, shared=True))]
+        if value.shared:  # of a function around the program
+            context.foreign.note(found)
+        return [] if found is UNSET else [Cell(Uniform(found, shared=value.shared))]
     cells = value.children() if type(value) is Container else ()
     return [cell for cell in cells if not is_unset(cell) and not is_made(cell)]
 
@@ -142,11 +143,6 @@ class Maker(Rower):
         if value.type is CLOSURE or id(cell) in self.lasting:
             cell.value = value
         return rows
-
-    def maker(self, static: making.Static) -> Callable[[tuple[Any, ...]], Any]:
-        if static[0].yields is None:
-            return super().maker(static)
-        return lambda held: making.python_function(static, held)
 
 
 def is_atom(cell: Cell) -> bool:
