@@ -73,12 +73,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """A function's syntax node; ``owner`` is the class whose body it stands in, if any."""
+    """A function's syntax node; ``owner`` is the class whose body it stands in, if any.
+
+    ``code`` is what Python has made of it, where that is known.
+    """
 
     node: FunctionNode
     file: str
     lines: tuple[str, ...]
     owner: str | None
+    code: CodeType | None = None
 
     def span(self, node: ast.AST) -> Span:
         return node_span(node, self.file, self.lines)
@@ -151,7 +155,7 @@ def function_node(function: FunctionType) -> FunctionSource:
     found = _definition(function, text)
     if not (fits or is_within(text, code)):
         raise SourceUnavailable(_mismatch(function, 0))
-    return FunctionSource(found.node, code.co_filename, tuple(lines), found.owner)
+    return FunctionSource(found.node, code.co_filename, tuple(lines), found.owner, code)
 
 
 def _definition(function: FunctionType, text: str) -> _Definition:

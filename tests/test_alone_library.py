@@ -30,7 +30,7 @@ import pytest
 import torch
 
 import autobatch
-from autobatch.alone import objection, running
+from autobatch.alone import running
 from tests.test_alone import outcome, same
 
 WORDS = ["ab", "abc", "x y"]
@@ -250,17 +250,3 @@ def test_entries_that_hold_tensors_are_linked():
     assert running.new_proof(asked(recent, rows), True).computes
     with pytest.raises(running.NotAlone, match=r"a form that is refused|may write a tensor"):
         running.new_proof(asked(marks_shared, rows), True)
-
-
-class Rows:
-    def __init__(self, word):
-        self.word = word
-
-    def __reversed__(self):
-        yield from self.word
-
-
-def test_generators_are_named_as_the_reason():
-    call = asked(lambda word: "".join(reversed(Rows(word))), autobatch.objects(WORDS))
-    told = objection(call, "it")
-    assert "`yield`, a generator, is not looked into" in told and "makes a list" in told

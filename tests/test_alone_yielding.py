@@ -50,6 +50,14 @@ class Noting(Words):
         yield self.text
 
 
+class Telling(Words):
+    def __iter__(self):
+        try:
+            yield from self.text
+        finally:
+            print(self.text)
+
+
 class Lists:
     def __init__(self, rows):
         self.rows = rows
@@ -97,6 +105,13 @@ def writes_what_existed(text):
     return len(text)
 
 
+def first_of_what_tells(text):
+    if len(text) < 3:
+        return text
+    for letter in Telling(text):
+        return letter
+
+
 def walks(text):
     return len(list(Words(text).__iter__()))
 
@@ -132,7 +147,9 @@ def test_such_programs_are_plain():
     assert proved(reads, False, autobatch.objects(TEXTS))
 
 
-@pytest.mark.parametrize("function", [notes, writes_what_existed, walks, frames])
+@pytest.mark.parametrize(
+    "function", [notes, writes_what_existed, first_of_what_tells, walks, frames]
+)
 def test_what_others_see_is_not(function):
     assert not proved(function, False, autobatch.objects(TEXTS))
 

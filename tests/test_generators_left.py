@@ -349,3 +349,40 @@ def test_one_that_writes_what_others_see_is_refused(kind: type, way: dict[str, A
     with pytest.raises(autobatch.UnsupportedError, match=r"not supported in a program"):
         autobatch.vmap(function, scalars="python", **way)(torch.tensor([3, 1, 2]))
     assert COUNTED == 0 and not NOTED
+
+
+class Quiet(Letters):
+    """Nothing of it runs where it is left."""
+
+    def __iter__(self) -> Iterator[str]:
+        for letter in self.text:
+            try:
+                yield letter.strip()
+            except (KeyError, StopIteration):
+                self.told.append("!")
+
+
+class Catching(Letters):
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self.text
+        except Ends:
+            self.told.append("!")
+            raise
+
+
+class Ends(KeyError):
+    pass
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_one_that_catches_other_exceptions_may_be_left(way: dict[str, Any]) -> None:
+    xs = torch.arange(8.0)
+    texts = autobatch.objects(TEXTS)
+
+    def program(text: str, x: Tensor) -> Tensor:
+        return broken(Quiet, text, x) + first_of_each(Catching, text, x)
+
+    expected = torch.stack([program(text, x) for text, x in zip(TEXTS, xs, strict=True)])
+    for _ in range(3):
+        torch.testing.assert_close(autobatch.vmap(program, **way)(texts, xs), expected)

@@ -203,11 +203,71 @@ def weights() -> Iterator[Tensor]:
     yield WEIGHTS
 
 
-def nested(n: int) -> int:
+def fills_around(n: int) -> int:
+    found: list[int] = []
+
     def inner() -> Iterator[int]:
+        for i in range(n):
+            found.append(i)
+            yield i
+
+    return sum(inner()) + len(found)
+
+
+def counts_around(n: int) -> int:
+    count = 0
+
+    def inner() -> Iterator[int]:
+        nonlocal count
+        count += 1
+        yield n
+
+    return sum(inner()) + count
+
+
+def reads_what_is_counted(n: int) -> int:
+    count = 0
+
+    def counts() -> None:
+        nonlocal count
+        count += 1
+
+    def inner() -> Iterator[int]:
+        counts()
+        yield count
+
+    return sum(inner())
+
+
+def hands_on(n: int) -> int:
+    def inner(k: int) -> Iterator[int]:
+        yield k * n
+
+    return sum(map(sum, map(inner, range(n))))
+
+
+def appends_within(n: int) -> int:
+    def inner() -> Iterator[int]:
+        SEEN[0].append(n)
         yield n
 
     return sum(inner())
+
+
+def prints_within(n: int) -> int:
+    def inner() -> Iterator[int]:
+        print(n)
+        yield n
+
+    return sum(inner())
+
+
+def calls_writing_lambda(n: int) -> int:
+    return sum(stepped(lambda i: SEEN[0].append(i) or i, n + 1))  # type: ignore[func-returns-value]
+
+
+def norms_given(n: int) -> float:
+    return sum(stepped(NORM, n)).sum().item()  # type: ignore[arg-type]
 
 
 def adds_in_loop(n: int) -> int:
@@ -240,7 +300,10 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "a property": lambda n: sum(values(Watched(n))),
     "an operator": lambda n: sum(sums(Watched(n))),
     "a draw": lambda n: sum(drawn()),
-    "within a function": nested,
+    "a list, within a function": appends_within,
+    "a print, within a function": prints_within,
+    "a lambda": calls_writing_lambda,
+    "a module that is given": norms_given,
     "a yielded list": lambda n: extended(list(of_all()), n),
     "a yielded list in a loop": lambda n: [each.append(n) for each in of_all()],
     "a yielded first": writes_first,
@@ -281,6 +344,29 @@ def test_what_others_would_see_is_refused(
     assert not capsys.readouterr().out
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if "plain" in way or "engine" in way], ids=str)
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        (fills_around, r"found.append\(i\)\n +\| +\^+ this may write what the function is given"),
+        (counts_around, r"it reads count, which a function assigns by nonlocal"),
+        (reads_what_is_counted, r"it reads count, which a function assigns by nonlocal"),
+        (hands_on, r"it is handed on here"),
+    ],
+)
+def test_what_is_captured_is_read(
+    program: Callable[[int], int], what: str, way: dict[str, Any]
+) -> None:
+    """As plain Python alone it runs, where nobody sees what it does."""
+    assert autobatch.vmap(program, scalars="python")(COUNTS).tolist() == list(
+        map(program, COUNTS.tolist())
+    )
+    batched = autobatch.vmap(program, scalars="python", **{**way, "plain": "never"})
+    for _ in range(4):
+        with pytest.raises(UnsupportedError, match=what):
+            batched(COUNTS)
+
+
 @pytest.mark.parametrize("way", [way for way in WAYS if "engine" not in way], ids=str)
 def test_an_iterator_that_existed_before_is_not_gone_through(way: dict[str, Any]) -> None:
     """Threads would take each other's items."""
@@ -302,7 +388,7 @@ def test_the_place_and_the_reason_are_told() -> None:
         (lambda n: sum(drawn()), r"\^ this draws, and randomness is 'error'"),
     ):
         with pytest.raises(UnsupportedError, match=what):
-            autobatch.vmap(program, scalars="python")(COUNTS)
+            autobatch.vmap(program, scalars="python", plain="never")(COUNTS)
 
 
 def into(xs: list[int]) -> Iterator[int]:

@@ -39,7 +39,7 @@ def begun(asked: Asked) -> Alone | None:
     limits = Limits.of(asked.batch.size, asked.options.save == "keep", begins=True)
     asked = replace(asked, limits=limits)
     proof = worth_it(asked, computes=True) if asked.may_compute() else None
-    if proof is None or proof.prints is not None:
+    if proof is None or proof.prints is not None or proof.is_alone:
         return None
     done = run(asked, proof, SECONDS)
     note(found, outline, CALLS if done.is_long else before + 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.alone import arrays
 from autobatch.alone.inner import Inner
-from autobatch.alone.kinds import YIELDS, NotAlone, Reasons
+from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.modes import decorated
 from autobatch.alone.scale import Scale
 from autobatch.alone.taint import NONE, Share, Shares, Unit
@@ -49,8 +49,12 @@ class Functions(ABC):
     lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     looked: set[tuple[int, str]] = field(default_factory=set)
     functions: dict[int, FunctionType] = field(default_factory=dict)
-    suspended: dict[int, Function] = field(default_factory=dict)
-    """The lowering of those that yield."""
+    suspended: dict[tuple[int, int], Function] = field(default_factory=dict)
+    """The lowering of those that yield, by receiver, too."""
+    may_yield: bool = False
+    """Whether the program may call functions that yield."""
+    yields: bool = False
+    """It calls some, or Python does (``__iter__``)."""
     imports: dict[int, Mapping[str, object]] = field(default_factory=dict)
     """What nested functions capture that imports assign."""
     nested: Inner = field(default_factory=Inner)
@@ -73,8 +77,8 @@ class Functions(ABC):
     ) -> Unit:
         """A user's function; of a ``receiver`` that is known, a module, it is one by itself.
 
-        ``yields``: it may yield, since Python calls it by itself (``__iter__``). Where the program
-        calls it, it does so in vain if threads are kept together.
+        ``yields``: it may yield, whatever others may, since Python calls it by itself
+        (``__iter__``).
         """
         if effect_of(function) != "program" or is_library(function):
             raise NotAlone(f"{function.__qualname__} is no program")
@@ -85,13 +89,14 @@ class Functions(ABC):
         except AutobatchError as error:
             why = str(error).partition("\n")[0]
             form = f"{function.__qualname__} has a form that is refused: {why}"
-            refused = NotAlone(YIELDS if is_generator(function) else form)
+            refused = NotAlone(form)
             refused.at(error.span)
             raise refused from error
         if id(function) not in self.functions:
             self.functions[id(function)] = function
             self.shares.changed = True
         unit = self.of_function(lowered, Names.of(function, receiver))
+        unit.yields |= is_generator(function)
         for name, value in defaults_of(function, lowered.params).items():
             self.shares.add(unit, [name], self.met(value))
         return unit
@@ -100,12 +105,26 @@ class Functions(ABC):
         self, function: FunctionType, receiver: object = MISSING, yields: bool = False
     ) -> Function:
         """A function as it is looked into."""
-        if not yields or not is_generator(function):
+        if not is_generator(function):
             return self.library.code_of(function, receiver).function
-        if id(function) not in self.suspended:
-            found = lower_function(function, self.library.resolver, yields=True)
-            self.suspended[id(function)] = found
-        return self.suspended[id(function)]
+        if not yields:
+            self.may_go_on(function.__qualname__)
+        key = (id(function), id(receiver))
+        if key not in self.suspended:
+            found = lower_function(function, self.library.resolver, receiver=receiver, yields=True)
+            self.suspended[key] = found
+            self.goes_on()
+        return self.suspended[key]
+
+    def may_go_on(self, name: str) -> None:
+        """The program makes generators."""
+        if not self.may_yield:
+            raise NotAlone(f"{name} yields")
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        if not self.yields:
+            self.yields = self.shares.changed = self.scale.objects = True
 
     def captures(self, lowered: Function, imported: Mapping[str, object]) -> None:
         """A function that the program makes captures what imports assign."""
@@ -118,10 +137,13 @@ class Functions(ABC):
         if found is None:
             if len(self.units) >= MOST_UNITS:
                 raise NotAlone(f"it has more than {MOST_UNITS} functions")
+            if lowered.yields is not None:
+                self.may_go_on(lowered.name)
             own = told_apart(lowered)
             names = replace(names, imported=self.imports.get(id(lowered), {}))
             known = Known(own, names, definitions_of(own))
-            found = self.units[key] = (Unit(own, lowered), known)
+            yields = lowered.yields is not None
+            found = self.units[key] = (Unit(own, lowered, yields=yields), known)
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")
@@ -200,9 +222,11 @@ class Functions(ABC):
     @property
     def method_names(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
         """Methods of the data that there may be; those that write it; those that give values."""
-        if self.arrays:
-            return arrays.METHODS, arrays.WRITING_METHODS, arrays.METHODS_OF_VALUES
-        return callees.METHODS, callees.WRITING_METHODS, callees.METHODS_OF_VALUES
+        known = arrays if self.arrays else callees
+        found, writing, of_values = known.METHODS, known.WRITING_METHODS, known.METHODS_OF_VALUES
+        if self.yields:  # what is sent comes out of containers, as what is yielded
+            return found | callees.OF_GOING, writing | callees.SENDING, of_values
+        return found, writing, of_values
 
     def meets_arrays(self) -> None:
         """Something of numpy's is; its arrays go thread by thread, in a batch."""

@@ -44,7 +44,6 @@ def titled(found: object) -> str:
 DRAWS = "it draws from a generator that others see"
 MAKES_MODULE = "it makes a module of a class of your own"
 ASKED = "is asked of what may be a tensor"
-YIELDS = "a function with `yield`, a generator, is not looked into"
 Reasons = dict[tuple[str, Span | None], NotAlone]
 """All that keeps a program from it, each once."""
 

@@ -47,8 +47,11 @@ def returned(world: World, unit: Unit, known: Known, name: Var) -> Share:
         return share
     if share & TENSORS:
         raise NotAlone("a tensor is kept for other threads")
-    before = OUTER_DEEP | (ARRAY if world.arrays else NONE)
-    return share if name in Values(world, unit, known).found() else share | before
+    if name in Values(world, unit, known).found():
+        return share
+    if world.yields:
+        raise NotAlone("a generator may be kept for other threads")
+    return share | OUTER_DEEP | (ARRAY if world.arrays else NONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ where nothing does, or where nobody can say.
 
 from __future__ import annotations
 
-from autobatch.alone.kinds import ASKED, DRAWS, MAKES_MODULE, YIELDS, NotAlone, Reasons
+from autobatch.alone.kinds import ASKED, DRAWS, MAKES_MODULE, NotAlone, Reasons
 from autobatch.alone.proof import Proof
 from autobatch.alone.running import Asked, new_proof
 from autobatch.errors import AutobatchError, Diagnostic, render
@@ -25,7 +25,6 @@ INSTEAD = {
     MAKES_MODULE: (
         "one that existed before, or a function of what its `forward` reads, is looked into"
     ),
-    YIELDS: "a function that makes a list and returns it is looked into",
     DRAWS: "`random.Random(number)`, or numpy's `default_rng(number)`, made in it is its own",
 }
 """What to write instead, by the reason."""

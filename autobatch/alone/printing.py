@@ -86,10 +86,15 @@ def ahead(known: Known, block: Block, op: Op) -> bool:
     return any(is_print(known.looked_up(each.args[0])) for each in calls)
 
 
-def check(function: Function, known: Known) -> None:
-    """Refuse a function that would keep ``GaveUp`` from its caller."""
+def check(function: Function, known: Known, yields: bool) -> None:
+    """Refuse a function that would keep ``GaveUp`` from its caller.
+
+    One that ``yields`` may be left within a ``try``: nobody gets what is raised at its end then.
+    """
     for block in function.blocks:
-        if block.handler is not None and not lets_through(function, known, block.handler.target):
+        if block.handler is None:
+            continue
+        if yields or not lets_through(function, known, block.handler.target):
             refused = NotAlone("it prints, and a `try` or a manager may catch anything")
             refused.at(function.blocks[block.handler.target].terminator.span)
             raise refused

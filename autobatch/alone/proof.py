@@ -24,12 +24,15 @@ from autobatch.alone import printing
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.steps import Steps
-from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares, Unit
+from autobatch.alone.taint import NONE, OUTER_DEEP, OWN, TENSOR, TENSORS, Share, Shares, Unit
 from autobatch.alone.torchs import is_torch_as_it_was
 from autobatch.alone.world import Data, World
+from autobatch.batching.generators import Given, is_generator, yields_within
+from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.source import Span
 from autobatch.vm.library import Library
+from autobatch.vm.looking import Looking
 from autobatch.vm.purity import is_same
 
 NUMBERS = (bool, int, float, complex)
@@ -77,7 +80,8 @@ class Proof:
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
     ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. Where it
-    ``shows_memory``, numpy may ask tensors for it, which those with gradients refuse. ``prints``
+    ``shows_memory``, numpy may ask tensors for it, which those with gradients refuse. ``is_alone``:
+    threads together may be refused it, for what functions of it do that yield. ``prints``
     is where threads may come to a ``print``, and are given up (see ``printing``). ``attached``:
     some of the tensors need gradients.
     """
@@ -94,6 +98,7 @@ class Proof:
     shows_memory: bool = False
     prints: Span | None = None
     attached: bool = False
+    is_alone: bool = False
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -147,7 +152,7 @@ def proved(
     otherwise the first is raised.
     """
     world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
-    world.arrays, world.attached = holds_arrays, attached
+    world.arrays, world.attached, world.may_yield = holds_arrays, attached, True
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
@@ -163,14 +168,14 @@ def proved(
         raise next(iter(refusals.values()))
     if world.printed is not None:
         for printer, known in world.units.values():
-            printing.check(printer.function, known)
+            printing.check(printer.function, known, printer.yields)
     meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
     whole = unit.returned | unit.given_back | world.shares.kept()
     return Proof(
-        world.shares.writes_own,
+        world.shares.writes_own or bool(world.yields and world.shares.anything & OWN),
         (whole if computes else unit.returned) & ~TENSOR != NONE,
         bool(whole & TENSORS),
         world.scale.most_threads(),
@@ -182,7 +187,26 @@ def proved(
         meets_tensors and world.arrays,
         world.printed,
         world.attached,
+        computes and are_refused(world),
     )
+
+
+def are_refused(world: World) -> bool:
+    """Whether functions that yield may be refused a batch, which knows more of what they get.
+
+    So is one that is left within a ``try``; and one that the program makes, where it is handed on.
+    """
+    if any(unit.source.yields is not None for unit, _ in world.units.values()):
+        return True
+    given = Given(frozenset(world.classes), frozenset(), (), False)
+    for function in filter(is_generator, world.functions.values()):
+        try:
+            looking = Looking(world.library, True, given)
+            if yields_within(function) or looking.found(function) is not None:
+                return True
+        except AutobatchError:
+            return True
+    return False
 
 
 def entered(

@@ -85,6 +85,8 @@ class Steps(Calls):
         match block.terminator:
             case Call(out=out, callee=callee, args=args, shape=shape):
                 shares.add(unit, [out], self.call(callee, args, shape))
+            case Return(value=value) if unit.yields:
+                shares.store(unit.join([value]))  # what ``yield from`` gives, or an exception has
             case Return(value=value):
                 shares.gives(unit, lasting.returned(self.world, unit, self.known, value))
             case Raise(exception=exception):
@@ -106,11 +108,13 @@ class Steps(Calls):
             self.world.refuses(error)
 
     def is_without_gradients(self, block: Block) -> bool:
-        """Whether the only modes that are entered are ``torch.no_grad()``."""
+        """Whether the only modes that are entered are ``torch.no_grad()``.
+
+        Where a function yields, others run in its modes.
+        """
         entered = [mode for mode in block.modes if not self.is_managed(mode)]
-        return self.world.shares.computes and all(
-            modes.is_no_grad(self.known, mode) for mode in entered
-        )
+        may_enter = self.world.shares.computes and not self.unit.yields
+        return may_enter and all(modes.is_no_grad(self.known, mode) for mode in entered)
 
     def op(self, op: Op) -> None:
         found = self.result(op)

@@ -69,6 +69,8 @@ class Unit:
     """The program begins with it, and nothing in it calls it."""
     given_back: Share = NONE
     """What is in the displays that it gives back (see ``displayed``)."""
+    yields: bool = False
+    """It gives a generator, which is the thread's own; what it yields is in containers."""
     displays: frozenset[int] | None = None
     """The operations that make these, once that has been asked."""
 

@@ -318,6 +318,8 @@ class World(Classes):
         if not isinstance(function, FunctionType):
             raise NotAlone(f"{titled(found)} is not known")
         unit = self.unit(function)
+        if unit.yields:
+            raise NotAlone("a generator is kept for other threads")
         if not unit.is_kept:
             unit.is_kept = self.shares.changed = True
             self.shares.instances_existed(of_any=True)

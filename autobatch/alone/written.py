@@ -379,7 +379,9 @@ def relocated(text: str, spans: Mapping[int, Span], whole: Span) -> ast.Module:
 
 
 def may_be_written(function: Function) -> bool:
-    """Whether a nested function can be written: none in it catches anything or enters a mode."""
+    """Whether a nested function can be written: none in it yields, catches, or enters a mode."""
+    if function.yields is not None:
+        return False
     for block in function.blocks:
         if block.modes or block.handler is not None:
             return False

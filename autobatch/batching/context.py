@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
@@ -26,6 +26,7 @@ from autobatch.batching.escapes import (
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.generators import Generators, Given
+from autobatch.batching.host.making import Static
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.lent import Lent
 from autobatch.compat import on_host, on_one_device
@@ -125,6 +126,12 @@ class Handing(Protocol):
 
     def refuse_generator(self, function: FunctionType, given: Given) -> None:
         """Raise where a function that yields may do what others see, or what it is given."""
+
+    def lasting(self, static: Static) -> Collection[str]:
+        """The captured variables of a function that hold one of the program's, and no other."""
+
+    def within(self, static: Static) -> Hashable:
+        """A function of the program's, as it is known to what looks into it."""
 
     def runner(self) -> Callable[..., Any]:
         """Runs a program's function that Python calls."""

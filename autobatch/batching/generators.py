@@ -18,14 +18,17 @@ holds and that have nothing to do, are forgotten now and then.
 from __future__ import annotations
 
 import ast
+import builtins
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_GENERATOR
 from sys import getrefcount
 from types import CellType, CodeType, FunctionType, GeneratorType
 from typing import Any, TypeAlias, TypeVar
+
+from torch.nn import Module
 
 from autobatch.batching.effects import is_library
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -74,13 +77,13 @@ class Given:
     """What a function that yields is given.
 
     ``kinds`` are the user's classes that have instances there, ``atoms`` the parameters that get
-    what cannot be written to, ``called`` those that get a function that is known. ``is_data``: it
-    is numbers and texts, in containers of Python's.
+    what cannot be written to, ``called`` those that get a function or module that is known.
+    ``is_data``: it is numbers and texts, in containers of Python's.
     """
 
     kinds: frozenset[type]
     atoms: frozenset[str]
-    called: tuple[tuple[str, FunctionType], ...]
+    called: tuple[tuple[str, Hashable], ...]
     is_data: bool
 
     @classmethod
@@ -92,17 +95,27 @@ class Given:
         kwargs: Mapping[str, T],
         is_atom: Callable[[T], bool],
         is_data: Callable[[T], bool],
-        meant: Callable[[T], Any],
+        callee: Callable[[T], Hashable],
+        held: Mapping[str, T],
+        lasting: Container[str],
     ) -> Given:
-        """``meant`` gives the object that threads share."""
+        """``callee`` gives what all threads call, or None. ``held`` are captured variables, of
+        which those that are ``lasting`` stay what they are.
+        """
         given, left = named(function, args, kwargs), defaults(function)
         atoms = {name for name, value in left.items() if type(value) in ATOMS} - given.keys()
-        atoms |= {name for name, value in given.items() if is_atom(value)}
-        called = {name: value for name, value in left.items() if name not in given}
-        called |= {name: meant(value) for name, value in given.items()}
-        functions = ((name, each) for name, each in called.items() if type(each) is FunctionType)
-        data = all(map(is_data, (*args, *kwargs.values())))
+        atoms |= {name for name, value in {**given, **held}.items() if is_atom(value)}
+        called = {k: known_callee(value) for k, value in left.items() if k not in given}
+        stay = {name: value for name, value in held.items() if name in lasting}
+        called |= {name: callee(value) for name, value in {**given, **stay}.items()}
+        functions = ((name, each) for name, each in called.items() if each is not None)
+        data = all(map(is_data, (*args, *kwargs.values(), *held.values())))
         return cls(frozenset(kinds), frozenset(atoms), tuple(functions), data)
+
+
+def known_callee(value: object) -> Hashable:
+    """A function or module, which may be looked into; None for all else."""
+    return value if type(value) is FunctionType or isinstance(value, Module) else None
 
 
 def is_data(value: object) -> bool:
@@ -200,7 +213,34 @@ def yields_within(function: FunctionType) -> bool:
         node = function_node(function).node
     except SourceUnavailable:
         return True
-    return any(isinstance(e, ENDING) and yields(e) for e in within(node))
+    return any(
+        isinstance(each, ENDING) and yields(each) and not lets_go(each, function)
+        for each in within(node)
+    )
+
+
+def lets_go(node: ast.AST, function: FunctionType) -> bool:
+    """Whether nothing of a statement runs where a generator is left in it: ``except KeyError``."""
+    if not isinstance(node, ast.Try) or node.finalbody:
+        return False
+    names = [name for each in node.handlers for name in handled(each.type)]
+    return all(misses(name, function) for name in names)
+
+
+def handled(node: ast.expr | None) -> list[str]:
+    """The names of what a handler is for; an empty one stands for what is no name."""
+    if isinstance(node, ast.Tuple):
+        return [name for each in node.elts for name in handled(each)]
+    return [node.id if isinstance(node, ast.Name) else ""]
+
+
+def misses(name: str, function: FunctionType) -> bool:
+    """Whether a name is a module's, or Python's, of an exception that no ``GeneratorExit`` is."""
+    code = function.__code__
+    if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        return False
+    found = function.__globals__.get(name, getattr(builtins, name, None))
+    return isinstance(found, type) and not issubclass(GeneratorExit, found)
 
 
 def yields(node: ast.AST) -> bool:

@@ -69,6 +69,9 @@ _METHODS = _KEEPING | {
     for name in dir(kind)
     if name[:2] != "__" and name not in ASKING
 }
+SENDING = frozenset({"send", "throw"})
+OF_GOING = SENDING | {"close"}
+"""Methods of what a function gives that yields."""
 METHODS = _METHODS | library.VALUE_METHODS | library.METHODS | library.WRITING_METHODS
 """Methods of the data that there may be."""
 WRITING_METHODS = (MUTATING_METHODS & _METHODS) | _WRITES | library.WRITING_METHODS

@@ -25,7 +25,7 @@ from autobatch.batching.containers.starring import (
 )
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
-from autobatch.batching.host import catching, managing
+from autobatch.batching.host import catching, making, managing
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows, write_rows
 from autobatch.batching.late_reads import late_reads, only_looks, still_read
@@ -195,6 +195,7 @@ def _import(context: Context, scope: Scope, op: Op, env: Env) -> None:
 
 
 def _function(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    making.check(op.attr, op.span)
     cells = operands(context, op.args, env)
     static = (op.attr, scope.namespace, scope.title)
     env[op.outs[0]] = Cell(Container(CLOSURE, cells, static))

@@ -183,6 +183,8 @@ def unboxed(place: Place, op: Op, args: list[Value]) -> Value:
 
 def nested(place: Place, op: Op, args: list[Value]) -> Value:
     """A function that the program makes."""
+    if op.attr.yields is not None:
+        refuse("a function that yields has no compiled form")
     function = place.function_of(op.attr)
     return closures.made(function, closures.boxes_of(place.version.lowered), op.args, args)
 

@@ -29,9 +29,9 @@ _YIELD = Refusal(
     "`yield`",
     "A program runs to its end for every thread. Python runs a function that yields where it only "
     "computes: it writes nothing that it is given or that existed before, draws nothing that "
-    "randomness refuses, calls what is known, and is no function within another.",
-    "move it out of the function that it stands in, if it does; or collect the values in a list, "
-    "and return it; or mark the function that makes and reads the generator with "
+    "randomness refuses, and calls what is known.",
+    "go through what it gives in a function (`for v in f(x)`), which is batched; or collect the "
+    "values in a list, and return it; or mark the function that makes and reads the generator with "
     "autobatch.per_thread: it runs example by example.",
 )
 _ASYNC = Refusal(

@@ -26,7 +26,7 @@ def without_yields(node: Node) -> Node:
 
 
 class Putting(ast.NodeTransformer):
-    """Functions within are others; what they yield is refused where they are lowered."""
+    """Functions within are others."""
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, FUNCTIONS):

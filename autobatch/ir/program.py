@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from types import CodeType
 from typing import Any
 
 from autobatch.ir.names import objects_of
@@ -231,6 +232,19 @@ class Param:
     has_default: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Yields:
+    """Of a nested function that yields: its code, and what is known of what it captures.
+
+    ``held`` are the variables that nested functions assign, which are held in lists of one element:
+    Python's code does not know of that. ``lasting`` are those that nobody assigns meanwhile.
+    """
+
+    code: CodeType
+    held: frozenset[str]
+    lasting: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Function:
     """A lowered Python function. Its entry is block 0; its only ``Return`` is in the last block.
@@ -238,7 +252,8 @@ class Function:
     ``boxed`` are the variables that nested functions capture: they live in boxes
     (ops ``box``, ``load_box``, ``store_box``), made at entry. ``free`` are the variables
     that it captures itself, read by ``load_free``. ``types`` notes what operations are known to
-    give (see ``ir.inference``).
+    give (see ``ir.inference``). ``yields``: Python runs it, and its blocks are only looked into
+    (see ``frontend.yielding``).
     """
 
     name: str
@@ -249,6 +264,7 @@ class Function:
     nested: tuple[Function, ...] = ()
     live_in: tuple[frozenset[Var], ...] = field(default=(), compare=False)
     types: tuple[tuple[Type | None, ...], ...] = field(default=(), compare=False)
+    yields: Yields | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return format_function(self)

@@ -107,7 +107,9 @@ def without_converted(function: Function) -> Function:
 
 
 def apply_pass(each: Pass, function: Function) -> Function:
-    """One pass over ``function``, its nested functions first."""
+    """One pass over ``function``, its nested functions first; none over those that yield."""
+    if function.yields is not None:
+        return function
     if not function.nested:
         return _applied(each, function)
     nested = tuple(apply_pass(each, inner) for inner in function.nested)

@@ -14,6 +14,7 @@ from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.host.making import handed_on
 from autobatch.batching.replaced import NOTHING, Replaced, read_by
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
@@ -89,6 +90,8 @@ class OneByOne:
         if isinstance(called, FunctionType):
             return Callee.of(self.library.code_of(called, *receiver).function, called)
         if type(called) is Container:
+            if called.static[0].yields is not None:
+                raise handed_on(called.static[0], called.static[0].span)
             return Callee.made(called.static, list(map(object_of, called.children())))
         return None
 

@@ -19,6 +19,7 @@ from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.rower import Rower
 from autobatch.compiled import Refused, joined, launched, plan_if_worth, seeds_of
+from autobatch.errors import UnsupportedError
 from autobatch.options import Options
 from autobatch.presence.record import presence
 from autobatch.results.outcome import Chunk, Reader
@@ -89,8 +90,13 @@ def by_plain_python(
     if len(done.rest):
         engine = machine_of(options, library, shared, batch.device(), batch.size)
         given = batch.rows(done.rest).cells(options.scalars)
-        others = with_room(engine.run, target.given(*given), done.rest)
-        errors = engine.failures.errors
+        try:
+            others = with_room(engine.run, target.given(*given), done.rest)
+            errors = engine.failures.errors
+        except UnsupportedError as refused:  # for what a function does that yields
+            if refused.diagnostic.code != "yield" or len(done.failures) < len(done.rest):
+                raise
+            others, errors = [], done.failures if asked.isolates else {}
         for thread, error in done.failures.items():
             if thread not in errors:
                 raise error

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from autobatch.batching.binding import bind, by_name, defaults_of
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.host.making import handed_on
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.errors import UnsupportedError, placed
 from autobatch.frontend import MISSING
@@ -136,6 +137,8 @@ def opened(library: Library, target: resolving.Target) -> tuple[Code, Scope, dic
 def entered_closure(library: Library, closure: Container) -> tuple[Code, Scope, dict[str, Cell]]:
     """A function that the program made, with its boxes and defaults."""
     lowered, namespace, title = closure.static
+    if lowered.yields is not None:  # a batch of generators
+        raise handed_on(lowered, lowered.span)
     cells = list(closure.children())
     boxes = zip(lowered.free, cells, strict=False)
     free: Any = {name: getattr(cell.value, "obj", cell) for name, cell in boxes}

@@ -10,7 +10,7 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from types import (
@@ -28,6 +28,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.generators import Given, is_generator
 from autobatch.batching.host.getters import note_function, note_named
+from autobatch.batching.host.making import Static, handed_on, static_of
 from autobatch.batching.host.named import asks_by_name, watched
 from autobatch.batching.host.own_methods import refuse_finalizer
 from autobatch.batching.kinds import NO_FUNCTION
@@ -38,6 +39,7 @@ from autobatch.ir.definitions import definitions_of
 from autobatch.source import Span
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.looking import Looking, seen
+from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
 from autobatch.vm.sequential.frames import Callee, Closure
 from autobatch.vm.sequential.interpreter import Interpreter
@@ -72,6 +74,9 @@ class Handing:
         return found[1]
 
     def made(self, item: Any) -> Any:
+        made = static_of(item) if type(item) is FunctionType else None
+        if made is not None:
+            raise handed_on(made[0], self.span)
         if isinstance(item, partial):
             function = self.twin(item.func)
             return item if function is item.func else partial(function, *item.args, **item.keywords)
@@ -115,17 +120,26 @@ class Handing:
 
         Or what the classes do that have instances in what it is given.
         """
-        key = (id(function), given)
+        made = static_of(function)  # of a program, which has it once for all threads
+        key = (id(function if made is None else made[0]), given)
         if key in self.suspended:
             return
         for each in (function, *(called for _, called in given.called)):
-            note_function(self.foreign, each)
+            if isinstance(each, FunctionType):
+                note_function(self.foreign, each)
         for kind in given.kinds:
             note_named(self.foreign, kind)
         found = Looking(self.library, self.draws == "error", given).found(function)
         if found is not None:
             raise seen(function, found)
-        self.suspended[key] = function
+        self.suspended[key] = function  # kept alive
+
+    def lasting(self, static: Static) -> Collection[str]:
+        """The captured variables of a function that hold one of the program's, and no other."""
+        return self.library.names_within(Nested(*static[:2])).nested.keys()
+
+    def within(self, static: Static) -> Nested:
+        return Nested(*static[:2])
 
     def plain(self, callee: Any, *args: Any, **kwargs: Any) -> Any:
         """A function in C that may write what it is given: ``map(list.append, …)``."""

@@ -50,6 +50,7 @@ NUMBERS = (bool, int, float)
 NOTHING = Given(frozenset(), frozenset(), (), False)
 IS_CALLED = "it is not known what this calls"
 DRAWS = "this draws, and randomness is 'error'"
+CHANGES_MODULE = "this changes the module that it calls"
 WRITES_GIVEN = "this may write what the function is given"
 SEEN = "others may see what this does"
 ADVANCES = "this existed before, and changes by being read"

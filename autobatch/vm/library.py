@@ -202,7 +202,8 @@ class Library:
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""
         if type(callee) is Nested:
-            return self.purity(self.code_for(callee.function), self.names_within(callee))
+            purity = self.purity(self.code_for(callee.function), self.names_within(callee))
+            return purity if callee.function.yields is None else gives_anything(purity)
         made = callee if type(callee) is Derived else made_of(callee)
         if made is not None:
             return self.purity_of(made.function)
@@ -222,9 +223,8 @@ class Library:
         except AutobatchError:
             return IMPURE
         purity = self.purity(code, Names.of(function, receiver))
-        if is_generator(function):  # it gives what it yields
-            given = frozenset(param.name for param in purity.params)
-            purity = replace(purity, returns=given, outer=True)
+        if is_generator(function):
+            purity = gives_anything(purity)
         if isinstance(found, type):  # it may write the instance, which is new
             itself, *others = code.function.params
             writes, sure = purity.writes - {itself.name}, purity.sure - {itself.name}
@@ -236,10 +236,10 @@ class Library:
         """The code of a function whose effects are asked for; one that yields is not run so."""
         if not is_generator(function):
             return self.code_of(function, receiver)
-        key = (function.__code__.co_filename, function.__code__)
+        key = (function.__code__.co_filename, function.__code__, receiver is MISSING)
         code = self.suspended.get(key)
         if code is None:
-            lowered = lower_function(function, self.resolver, yields=True)
+            lowered = lower_function(function, self.resolver, receiver=receiver, yields=True)
             code = self.suspended[key] = self.made(lowered)
         return code
 
@@ -512,6 +512,12 @@ class Library:
         function, receiver = found if found is not None else (callable_, MISSING)
         program = lower_program(function, self.resolver, receiver=receiver, transform=self.passed)
         return Program(program.functions, program.entry, callable_, program.out_vars)
+
+
+def gives_anything(purity: Purity) -> Purity:
+    """The purity of a function that yields: it gives what may be anything that it has."""
+    given = frozenset(param.name for param in purity.params)
+    return replace(purity, returns=given, outer=True)
 
 
 def has_no_init(kind: type) -> bool:

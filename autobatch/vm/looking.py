@@ -11,17 +11,21 @@ run (Rapid Type Analysis, Bacon and Sweeney 1996).
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
+
+from torch import nn
 
 from autobatch.batching.effects import is_library
 from autobatch.batching.generators import ATOMS, Given, defaults
 from autobatch.batching.host.getters import named_by, reading
+from autobatch.batching.host.making import static_of
 from autobatch.batching.host.own_methods import UNASKED, instances, is_own, special
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.frontend import MISSING
-from autobatch.ir.program import Call, Op, Var
+from autobatch.ir.program import Call, Function, Op, Param, Var
 from autobatch.source import Span
 from autobatch.vm.code import Code
 from autobatch.vm.known_computing import ADVANCES, NOTHING
@@ -42,6 +46,24 @@ class Found:
 
     what: str
     span: Span
+
+
+READS = {"load_free": "copy", "free_box": "box"}
+"""What reads a captured variable, or hands it on, and what does so with a parameter."""
+
+
+def given_captured(function: Function, functions: Container[str]) -> Function:
+    """The function with what it captures as parameters, but for ``functions`` of the program's."""
+    free = [name for name in function.free if name not in functions]
+
+    def read(op: Op) -> Op:
+        if op.name not in READS or op.attr not in free:
+            return op
+        return replace(op, name=READS[op.name], args=(op.attr,), attr=None)
+
+    blocks = (replace(block, ops=tuple(map(read, block.ops))) for block in function.blocks)
+    params = (*function.params, *(Param(name, "keyword_only", False) for name in free))
+    return replace(function, params=params, blocks=tuple(blocks))
 
 
 def seen(function: FunctionType, found: Found) -> UnsupportedError:
@@ -81,20 +103,35 @@ class Looking:
         """What it does more than compute."""
         for kind in self.given.kinds:
             self.meet(kind, existed=True)
-        functions = [each for _, each in self.given.called]
+        functions = [each for _, each in self.given.called if isinstance(each, FunctionType)]
         for each in (each for root in (function, *functions) for each in named_by(root)):
             if isinstance(each, type):
                 self.meet(each, existed=False)
             else:
                 for item in instances(each, True, set(), True):
                     self.meet(type(item), existed=True)
-        code = self.library.looked_into(function, MISSING)
+        code, names = self.code_of(function)
         if any(hasattr(type(value), "__next__") for value in defaults(function).values()):
             return Found(ADVANCES, code.function.span)
-        found = self.look(code, Names.of(function), self.given.atoms, self.given)
+        found = self.look(code, names, self.given.atoms, self.given)
         while found is None and self.waiting:
             found = self.look(*self.waiting.pop())
         return found
+
+    def code_of(self, function: FunctionType) -> tuple[Code, Names]:
+        """What it runs, and what its names mean; of one that a program makes, in any thread."""
+        made = static_of(function)
+        if made is None:
+            receiver = self.receiver(function)
+            return self.library.looked_into(function, receiver), Names.of(function, receiver)
+        names = self.library.names_within(Nested(*made[:2]))
+        return Code.of(given_captured(made[0], names.nested)), names
+
+    def receiver(self, function: FunctionType) -> object:
+        """What it is a method of, where that is a module."""
+        first = next(iter(function.__code__.co_varnames[: function.__code__.co_argcount]), "")
+        found = dict(self.given.called).get(first, MISSING)
+        return found if isinstance(found, nn.Module) else MISSING
 
     # What may run.
 

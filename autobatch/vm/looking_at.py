@@ -30,6 +30,7 @@ from autobatch.structure import own_attribute
 from autobatch.vm.known_computing import (
     ADVANCES,
     CHANGES,
+    CHANGES_MODULE,
     CHANGING,
     COMPUTING,
     CONTAINERS,
@@ -46,7 +47,7 @@ from autobatch.vm.known_computing import (
     WRITES_GIVEN,
 )
 from autobatch.vm.library import Library
-from autobatch.vm.nested import Nested
+from autobatch.vm.nested import Nested, calls_of
 from autobatch.vm.purity import Analysis, Known, fate, may_change
 
 
@@ -95,6 +96,8 @@ class Operations:
             return ADVANCES if is_going and not isinstance(value, type) else None
         if step.name in IMPORTS and self.known.value(step.outs[0]) is not MISSING:
             return None  # which has been imported before
+        if step.name == "free_box" and step.attr in self.known.names.nested:
+            return None  # which nobody assigns
         if step.name == "function":
             self.looking.runs(Nested(step.attr, self.known.names.namespace))
             return None
@@ -120,8 +123,8 @@ class Operations:
 
     def calls(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> str | None:
         found, method = self.known.value(callee), self.known.method(callee)
-        if found is MISSING and callee not in self.known.definitions:
-            called = dict(self.given.called).get(callee)
+        if found is MISSING:
+            called = self.inner.get(callee) or dict(self.given.called).get(self.origin(callee))
             if called is not None:
                 return self.may_call(called)
         if found is super:
@@ -156,6 +159,23 @@ class Operations:
             return DRAWS
         return self.written()
 
+    @cached_property
+    def inner(self) -> Mapping[Var, Nested]:
+        """The variables that hold a function defined in it, and no other."""
+        names = self.known.names
+        own = {name: each.function for name, each in names.nested.items()}
+        found = calls_of(self.known.function, own)
+        return {name: Nested(each, names.namespace) for name, each in found.items()}
+
+    def origin(self, name: Var) -> Var:
+        """The parameter that a variable is sure to be; empty if it is none."""
+        definition = self.known.definitions.get(name)
+        while definition is not None and definition.name == "copy":
+            name = definition.args[0]
+            definition = self.known.definitions.get(name)
+        is_param = any(param.name == name for param in self.known.function.params)
+        return name if is_param and name not in self.known.definitions else ""
+
     def is_own_iterator(self, name: Var) -> bool:
         """Whether ``next`` goes on in what a parameter gives, as a ``for`` over it does."""
         definition = self.known.definitions.get(name)
@@ -182,7 +202,7 @@ class Operations:
     def calls_known(self, found: Any, args: tuple[Var, ...], shape: CallShape) -> str | None:
         """What a function or module does that writes without a name that says so."""
         if isinstance(found, nn.Module) and keeping(found):
-            return "this changes the module that it calls"
+            return CHANGES_MODULE
         owner = own_attribute(found, "__self__")
         of_others = isinstance(found, MethodType) and not isinstance(owner, type)
         if of_others and is_library(found) and not isinstance(owner, Tensor | nn.Module):
@@ -224,7 +244,9 @@ class Operations:
         return self.may_call(value)
 
     def may_call(self, value: Any) -> str | None:
-        """What is seen of a function that is called with anything."""
+        """What is seen of a function or module that is called with anything."""
+        if isinstance(value, nn.Module) and keeping(value):
+            return CHANGES_MODULE
         purity = self.looking.library.purity_of(value)
         if purity is None:
             known = effect_of(value) in ("host", "torch") and not may_change(value)

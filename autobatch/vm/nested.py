@@ -1,8 +1,9 @@
 """Which functions of the program's own captured variables are sure to name.
 
 In: a lowered function. Out: for each function defined in it, however deep, the captured variables
-that hold one function only, and which: those that one ``def`` or lambda alone assigns. Nothing
-else can assign them, since what ``nonlocal`` assigns is held in a list (``frontend.scope``).
+that hold one function only, and which: those that one ``def`` or lambda alone assigns; and, of one
+function, all variables that do (``calls_of``). Nothing else can assign them, since what
+``nonlocal`` assigns is held in a list (``frontend.scope``).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autobatch.ir.program import Function, Op, Var
+from autobatch.ir.program import Call, Function, Op, Var
 
 Captures = Mapping[str, Function]
+Calls = Mapping[Var, Function]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -67,4 +69,23 @@ def boxed_functions(
         value = values[0]
         if len(values) == 1 and value is not None and value.name == "function":
             found[box] = value.attr
+    return found
+
+
+def calls_of(function: Function, own: Captures) -> Calls:
+    """The variables that hold one nested function and nothing else."""
+    ops = [op for block in function.blocks for op in block.ops]
+    outs = Counter(out for op in ops for out in op.outs)
+    outs.update(param.name for param in function.params)
+    outs.update(b.terminator.out for b in function.blocks if isinstance(b.terminator, Call))
+    assigned: dict[Var, Op] = {out: op for op in ops for out in op.outs if outs[out] == 1}
+    boxes = boxed_functions(ops, assigned, own)
+    found: dict[Var, Function] = {}
+    for out, op in assigned.items():
+        if op.name == "function":
+            found[out] = op.attr
+        elif op.name == "load_box" and op.args[0] in boxes:
+            found[out] = boxes[op.args[0]]
+        elif op.name in ("load_free", "load_outer_box") and op.attr in own:
+            found[out] = own[op.attr]
     return found

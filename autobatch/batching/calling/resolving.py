@@ -19,6 +19,7 @@ from autobatch.batching import generators
 from autobatch.batching.calling import modules, stateless
 from autobatch.batching.effects import effect_of, has_program_hooks, is_calling
 from autobatch.batching.handed import Handed
+from autobatch.batching.host import making
 from autobatch.batching.kinds import found_in_class, is_instance
 from autobatch.batching.module_classes import (
     bound_call,
@@ -73,8 +74,9 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     match value:
         case Container(type=kind, cells=cells, static=function) if kind is METHOD:
             return resolve_object(function, [*cells, *args], kwargs)
-        case Container(type=kind) if kind is CLOSURE:
-            return Target("program", value, args, kwargs)
+        case Container(type=kind, static=static) if kind is CLOSURE:
+            yields = static[0].yields is not None
+            return Target("generator" if yields else "program", value, args, kwargs)
         case Container(type=kind, cells=[function, given, named]) if kind is PARTIAL:
             by_name: dict[str, Cell] = named.value.cells  # type: ignore[union-attr,assignment]
             first = given.value.children()  # type: ignore[union-attr]
@@ -104,6 +106,11 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
         static, held = obj.made
         boxes = [uniform(item, shared=True) for item in held]
         return Target("program", Container(CLOSURE, boxes, static), args, kwargs)
+    yielding = making.made_of(obj) if type(obj) is types.FunctionType else None
+    if yielding is not None:
+        static, held = yielding
+        boxes = [Cell(Uniform(item)) for item in held]
+        return Target("generator", Container(CLOSURE, boxes, static), args, kwargs)
     wrapped = meant(obj)
     if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
@@ -230,19 +237,27 @@ def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
 
 
 def is_made(item: Any) -> bool:
-    return isinstance(item, Handed) and item.made is not None
+    return made_by_program(item) is not None
 
 
-def code_of(function: Handed) -> Any:
+def made_by_program(item: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    """Of what a function is that the program has made, and what it holds; None of others."""
+    if isinstance(item, Handed):
+        return item.made
+    return making.made_of(item) if type(item) is types.FunctionType else None
+
+
+def code_of(function: Any) -> Any:
     """What functions of one definition have in common."""
-    assert function.made is not None
-    (lowered, namespace, title), held = function.made
+    made = made_by_program(function)
+    assert made is not None
+    (lowered, namespace, title), held = made
     return id(lowered), id(namespace), title, len(held)
 
 
-def joined(functions: Sequence[Handed]) -> Cell:
+def joined(functions: Sequence[Any]) -> Cell:
     """Functions of one definition as one, for the threads that they are of."""
-    made = [function.made for function in functions if function.made is not None]
+    made = [found for found in map(made_by_program, functions) if found is not None]
     held = zip(*(parts for _, parts in made), strict=True)
     return Cell(Container(CLOSURE, [Cell(Objects(list(items))) for items in held], made[0][0]))
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context, Due, Irrevocable
+from autobatch.batching.host import making
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import packs
 from autobatch.values.cells import (
@@ -146,7 +147,7 @@ class Rower:
         columns = [self.rows(child) for child in value.children()]
         parts = list(zip(*columns, strict=True)) if columns else [()] * self.k
         if value.type is CLOSURE:
-            return list(map(self.context.closure(value.static), parts))
+            return list(map(self.maker(value.static), parts))
         make = MAKERS.get(value.type)
         if make is not None:
             return [make(value.static, part) for part in parts]
@@ -157,6 +158,12 @@ class Rower:
         if value.type in (FORK, DEFERRAL, PENDING):  # a result that is not there yet
             raise Due
         return [value.type(part) for part in parts]
+
+    def maker(self, static: Any) -> Callable[[tuple[Any, ...]], Any]:
+        """What makes a function of the program's, of what it holds."""
+        if static[0].yields is not None:
+            return partial(making.python_function, static)
+        return self.context.closure(static)
 
 
 def own_memory(context: Context, cells: Iterable[Cell]) -> None:

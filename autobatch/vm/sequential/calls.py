@@ -18,6 +18,7 @@ from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.calling.seeding import for_one, row_by_row
 from autobatch.batching.containers.callees import is_hashable
 from autobatch.batching.generators import Generators, is_generator
+from autobatch.batching.host.making import python_function
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.batching.objects.dispatching import dispatching_method
@@ -28,7 +29,7 @@ from autobatch.source import Span
 from autobatch.transforms.mapping import own_option
 from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of, transform_of
 from autobatch.transforms.rounds import round_by_round
-from autobatch.values.cells import Cell, Uniform
+from autobatch.values.cells import Cell, Container, Uniform
 from autobatch.vm.sequential.draws import alike, drawing_as, refusing, unopened
 from autobatch.vm.sequential.frames import Callee, Closure, Lookup, receiver_of
 from autobatch.vm.sequential.watching import Unwatched
@@ -122,8 +123,12 @@ class Calls:
                 return Resolution(callee, (*own, *args), {**named, **kwargs})
         if opened.effect == "generator":
             whole, by_name = (*own, *args), {**named, **kwargs}
-            self.watch.refuse_generator(opened.callee, whole, by_name)
-            return Resolution(opened.callee, whole, by_name)
+            called = opened.callee
+            if isinstance(called, Container):
+                held = [object_of(cell) for cell in called.children()]
+                called = python_function(called.static, held)
+            self.watch.refuse_generator(called, whole, by_name)
+            return Resolution(called, whole, by_name)
         if opened.effect == "chain" and len(args) == 1 and not kwargs:
             return Resolution(opened.callee, args, kwargs, is_chain=True)
         if is_hashable(target) and (made_of(target) or kind_of(target) in DIRECT):

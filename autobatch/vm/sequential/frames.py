@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autobatch.batching.binding import by_name, defaults_of
 from autobatch.batching.handed import Handed
+from autobatch.batching.host import making
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
@@ -194,9 +195,12 @@ class Frame:
                 return __import__(module, self.callee.namespace, None, names, level)
         raise AssertionError(op)
 
-    def made(self, op: Op, run: Callable[..., Any]) -> Closure:
+    def made(self, op: Op, run: Callable[..., Any]) -> Closure | FunctionType:
         """The function that a ``function`` operation makes, to be run by ``run``."""
         static = (op.attr, self.callee.namespace, self.callee.title)
+        making.check(op.attr, op.span)
+        if op.attr.yields is not None:
+            return making.python_function(static, self.operands)
         return Closure(Callee.made(static, self.operands), run, (static, self.operands))
 
     def delete(self, name: Var) -> None:

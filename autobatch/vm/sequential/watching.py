@@ -8,7 +8,7 @@ itself, or by way of a method that Python calls by itself and that lowering woul
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
@@ -22,7 +22,8 @@ from autobatch.batching.containers.subscripts import MAKES_ENTRY, makes_entry
 from autobatch.batching.context import Handing
 from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
-from autobatch.batching.generators import ATOMS, Given, is_data
+from autobatch.batching.generators import ATOMS, Given, defaults, is_data, known_callee
+from autobatch.batching.handed import Handed
 from autobatch.batching.host.asking import (
     handed,
     is_handed,
@@ -32,6 +33,7 @@ from autobatch.batching.host.asking import (
 )
 from autobatch.batching.host.catching import refuse_change
 from autobatch.batching.host.getters import note_named, note_reached
+from autobatch.batching.host.making import bare, static_of
 from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
@@ -46,11 +48,13 @@ from autobatch.batching.raising import raised
 from autobatch.batching.switching import MANAGERS, behind, refuse_switch, switching_refused
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
+from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.random.drawing import direct
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Objects, Uniform, uniform
+from autobatch.vm.nested import Nested
 from autobatch.vm.purity import content
 
 WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
@@ -295,11 +299,17 @@ class Watch(Unwatched):
         self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         if self.handing is not None:
-            every = (*args, *kwargs.values())
+            held: dict[str, Any] = {}
+            lasting: Container[str] = ()
+            made = static_of(function)
+            if made is not None:
+                held, kwargs = captured(function), {**defaults(function), **kwargs}
+                function = bare(made)
+                lasting = () if made[0].yields is None else made[0].yields.lasting
+            every = (*args, *kwargs.values(), *held.values())
             kinds = {type(part) for each in every for part in instances_of(each, True, set(), True)}
-            given = Given.of(
-                function, kinds, args, kwargs, lambda v: type(v) in ATOMS, is_data, lambda v: v
-            )
+            how = (lambda v: type(v) in ATOMS, is_data, callee)
+            given = Given.of(function, kinds, args, kwargs, *how, held, lasting)
             self.handing.refuse_generator(function, given)
 
     def entered(self, function: FunctionType) -> None:
@@ -332,6 +342,25 @@ def writes_first(callee: Any) -> bool:
 def is_in_place(callee: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     cells = [uniform(arg) for arg in args]
     return in_place_option(callee, cells, {name: uniform(arg) for name, arg in kwargs.items()})
+
+
+def captured(function: FunctionType) -> dict[str, Any]:
+    """What the captured variables of a function hold, but for functions of the program's."""
+    boxes = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    found = ((name, content(box)) for name, box in boxes)
+    return {name: each for name, each in found if each is not MISSING and not is_made(each)}
+
+
+def callee(item: Any) -> Hashable:
+    if isinstance(item, Handed):
+        return None if item.made is None else Nested(*item.made[0][:2])
+    return known_callee(item)
+
+
+def is_made(item: Any) -> bool:
+    return isinstance(item, Handed) or (
+        isinstance(item, FunctionType) and static_of(item) is not None
+    )
 
 
 def is_changed(name: str, obj: Any) -> bool:
