@@ -194,7 +194,7 @@ def of_added(node: Any, mask: Mask, index: Tensor, count: int) -> Sequence[Mask]
     """The rows needed of what rows are added to, and of these."""
     at, rows = on_host(index), None
     if mask is not None and len(mask) == count:
-        rows = mask[at].reshape(len(at), -1).any(1)
+        rows = mask[at].any(tuple(range(1, at.ndim)))
     if len(node.next_functions) != 2:
         return [None] * len(listed(node))
     return list(present(node, [mask, rows]))

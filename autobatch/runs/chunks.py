@@ -25,7 +25,7 @@ from autobatch.random.repeating import Repeating
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
-from autobatch.transforms.parts import changed, tensors
+from autobatch.transforms.parts import changed, tensors, without_others
 from autobatch.values.heap import selecting
 from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
@@ -123,4 +123,6 @@ def refuse_late_result(state: RunState, threads: np.ndarray, piece: Returned) ->
 def left(pieces: Sequence[Returned], record: Record) -> None:
     """What a run returns leaves it: its gradient is that of all threads."""
     if record.is_used and torch.is_grad_enabled():
-        changed([piece.value for piece in pieces], record.left)
+        values = [piece.value for piece in pieces]
+        without_others(values)
+        changed(values, record.left)
