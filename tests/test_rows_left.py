@@ -119,3 +119,85 @@ def test_nothing_is_added_where_no_example_has_a_row(options):
         xs = [torch.ones(1, requires_grad=True) for _ in range(3)]
         autobatch.vmap(written, **options)(autobatch.ragged(xs)).sum().backward()
         assert all(torch.equal(x.grad, torch.zeros(1)) for x in xs)
+
+
+class Box:
+    def __init__(self, y: Tensor) -> None:
+        self.y = y
+
+
+class Slot:
+    __slots__ = ("y",)
+
+    def __init__(self, y: Tensor) -> None:
+        self.y = y
+
+
+@autobatch.per_thread
+def by_itself(kind, x):
+    return kind(x)
+
+
+def in_a_dict(y, n):
+    return {int(n): y * 2}
+
+
+def in_an_instance(y, n):
+    return by_itself(Box, y * 2)
+
+
+def in_a_slot(y, n):
+    return by_itself(Slot, y * 2)
+
+
+def in_lists(y, n):
+    return [y * 2] * int(n)
+
+
+def deeper(y, n):
+    found = {}
+    found[str(int(n))] = (by_itself(Box, y), [y * 3])
+    return found
+
+
+def in_a_function(y, n):
+    return by_itself(lambda own: lambda: own, y)
+
+
+def parts_by_the_host(y, n):
+    return {int(n): by_itself(lambda own: own.unbind()[1], y)}
+
+
+def held_tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if callable(value):
+        return held_tensors(value())
+    if isinstance(value, Box | Slot):
+        return held_tensors(value.y)
+    parts = value.values() if isinstance(value, dict) else value
+    return [tensor for part in parts for tensor in held_tensors(part)]
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize(
+    "wrapped",
+    [in_a_dict, in_an_instance, in_a_slot, in_lists, deeper, in_a_function, parts_by_the_host],
+)
+def test_what_objects_hold_is_needed(wrapped, options):
+    """Other results tell that they need some of its rows."""
+
+    def function(x, n):
+        y = by_itself(lambda own: own * 1.5, x) * 2
+        return wrapped(y, n), y * 3 if n == 0 else x
+
+    def total(results: Any) -> Tensor:
+        return torch.stack([each.sum() for each in held_tensors(results)]).sum()
+
+    batched = autobatch.vmap(function, on_error="isolate", **options)
+    for _ in range(3):
+        xs = torch.randn(5, 2, requires_grad=True)
+        loop = total([function(x, n) for x, n in zip(xs.clone(), NS, strict=True)])
+        found = total([each.value for each in batched(xs, NS)])
+        (wanted,), (slopes,) = torch.autograd.grad(loop, xs), torch.autograd.grad(found, xs)
+        torch.testing.assert_close(slopes, wanted)

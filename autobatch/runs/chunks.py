@@ -22,10 +22,11 @@ from autobatch.batching.unseen import refuse_late
 from autobatch.options import Options
 from autobatch.presence.record import Record, presence
 from autobatch.random.repeating import Repeating
+from autobatch.results.holding import held
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
-from autobatch.transforms.parts import changed, tensors, without_others
+from autobatch.transforms.parts import changed, others, tensors, without_others
 from autobatch.values.heap import selecting
 from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
@@ -126,3 +127,5 @@ def left(pieces: Sequence[Returned], record: Record) -> None:
         values = [piece.value for piece in pieces]
         without_others(values)
         changed(values, record.left)
+        for tensor in held(others(values)):
+            record.hold(tensor)

@@ -129,6 +129,16 @@ def tensors(cells: Iterable[Cell]) -> list[Tensor]:
     return [item for item in found if isinstance(item, Tensor)]
 
 
+def others(cells: Iterable[Cell]) -> Iterator[Any]:
+    """The Python objects that some cells reach, but for tensors."""
+    for cell in walks.reached(cells):
+        value = cell.value
+        objects = value.items if type(value) is Objects else ()
+        for each in (value.obj,) if type(value) is Uniform else objects:
+            if not isinstance(each, Tensor):
+                yield each
+
+
 def without_others(cells: Iterable[Cell]) -> None:
     """Leave out of the tables that some cells reach the rows of threads that have none there."""
     for cell in walks.reached(cells):
