@@ -104,3 +104,16 @@ def test_a_stream_goes_on_with_what_took_its_place(name, width):
         torch.equal(torch.as_tensor(found[i]), torch.as_tensor(e)) for i, e in enumerate(expected)
     )
     torch.testing.assert_close(mine.t, wanted.t)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_torch_says_to_a_shape_has_no_context(options):
+    t = torch.zeros(())
+
+    def function(x):
+        t.add_(x)
+        return x
+
+    with pytest.raises(RuntimeError, match="broadcast shape") as caught:
+        autobatch.vmap(function, **options)(XS)
+    assert caught.value.__context__ is None

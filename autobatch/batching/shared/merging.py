@@ -241,9 +241,11 @@ def tried(
 ) -> None:
     try:
         function(torch.empty(shape, dtype=dtype, device="meta"), sample)
-    except Exception:  # in other words than a tensor with data
-        function(torch.zeros(shape, dtype=dtype), zeros)
-        raise
+        return
+    except Exception as error:
+        failed = error
+    function(torch.zeros(shape, dtype=dtype), zeros)  # in other words, where a tensor has data
+    raise failed
 
 
 LEAF = "{} that requires grad is being used in an in-place operation."
