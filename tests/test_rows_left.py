@@ -201,3 +201,29 @@ def test_what_objects_hold_is_needed(wrapped, options):
         found = total([each.value for each in batched(xs, NS)])
         (wanted,), (slopes,) = torch.autograd.grad(loop, xs), torch.autograd.grad(found, xs)
         torch.testing.assert_close(slopes, wanted)
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())
+def test_of_results_one_by_one_those_are_needed_that_are_used(options):
+    """Each is a tensor of its own, as in the loop: what others are made of adds nothing."""
+
+    def function(x, n):
+        y = x.sqrt()
+        while n > 0:
+            y, n = y * 0.5, n - 1
+        return {"y": y, "part": y[1:]}, x.sum().sqrt()
+
+    def total(results: list[Any]) -> Tensor:
+        found, last = results[0], results[3]
+        return found[0]["y"].sum() + found[1] + last[0]["part"].sum()
+
+    for _ in range(3):
+        xs, mine, others = (torch.stack(rows(2)).requires_grad_() for _ in range(3))
+        total([function(x.clone(), n) for x, n in zip(xs, NS, strict=True)]).backward()
+        found = autobatch.vmap(function, on_error="isolate", **options)(mine, NS)
+        total([each.value for each in found]).backward()
+        assert torch.equal(mine.grad, xs.grad)
+        examples = zip(others.unbind(), NS, strict=True)
+        stream = autobatch.stream(function, examples, 3, order="input", **options)
+        total([result for _, result in stream]).backward()
+        assert torch.equal(others.grad, xs.grad)

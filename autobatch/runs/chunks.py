@@ -5,9 +5,10 @@ In: what is called, and the batch. Out: for each chunk what its groups have retu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
 from autobatch.transforms.parts import changed, others, tensors, without_others
+from autobatch.values.cells import Cell
 from autobatch.values.heap import selecting
 from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
@@ -91,10 +93,13 @@ def run_chunk(
     lost = len(threads) - sum(len(piece.rows) for piece in pieces) - len(machine.failures.errors)
     if lost:  # better no result than one that is none
         raise InvariantError(f"{lost} of {len(threads)} threads have neither returned nor failed")
-    left(pieces, record)
+    apart = options.on_error == "isolate"
+    if not apart:
+        left(pieces, record)
 
     def reader(rows: np.ndarray) -> Reader:
-        return Rower(Context(state.services, rows + start)).rows
+        rower = Rower(Context(state.services, rows + start))
+        return partial(rows_left, rower, record) if apart else rower.rows
 
     return Chunk(start, pieces, state.ways, reader, machine.failures.errors)
 
@@ -127,5 +132,17 @@ def left(pieces: Sequence[Returned], record: Record) -> None:
         values = [piece.value for piece in pieces]
         without_others(values)
         changed(values, record.left)
-        for tensor in held(others(values)):
-            record.hold(tensor)
+        hold(others(values), record)
+
+
+def rows_left(rower: Rower, record: Record, cell: Cell) -> list[Any]:
+    """A result of each thread's own: its gradient is that of this thread alone."""
+    rows = rower.rows(cell)
+    if record.is_used and torch.is_grad_enabled():
+        hold(rows, record)
+    return rows
+
+
+def hold(objects: Iterable[Any], record: Record) -> None:
+    for tensor in held(objects):
+        record.hold(tensor)
