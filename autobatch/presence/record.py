@@ -152,11 +152,28 @@ class Record:
             self.listen(layer)
         return result
 
-    def hold(self, tensor: Tensor) -> None:
-        """A tensor leaves as it is, since an object holds it."""
-        for layer in layers(tensor):
-            if is_made_since(layer.tensor, self.first):
-                self.listen(layer)
+    def hold(self, tensors: Iterable[Tensor], since: int) -> None:
+        """Tensors leave as they are: objects hold them, or each thread has its own.
+
+        Of rows that have been taken apart from the node of number ``since`` on, for that alone,
+        one hook tells all.
+        """
+        listening: set[Any] = set()
+        for tensor in tensors:
+            for layer in layers(tensor):
+                if not is_made_since(layer.tensor, self.first):
+                    continue
+                apart = node_of_rows(layer.tensor, since)
+                if apart is None:
+                    self.listen(layer)
+                elif apart not in listening:
+                    listening.add(apart)
+                    apart.register_prehook(self.arrived_apart)
+
+    def arrived_apart(self, grads: Sequence[Tensor | None]) -> None:
+        """A backward has come to some of the rows that a node has taken apart."""
+        roots, node = self.at_work().roots, node_at_work()
+        roots += [(node, nr) for nr, grad in enumerate(grads) if grad is not None]
 
     def listen(self, layer: Layer) -> None:
         if layer.tensor.requires_grad:
@@ -168,6 +185,17 @@ def is_made_since(tensor: Tensor, first: int) -> bool:
     """Whether an operation that was not before ``first`` has made it, as far as can be told."""
     node = tensor.grad_fn if tensor.requires_grad else None
     return node is not None and node._sequence_nr() >= first
+
+
+def node_of_rows(tensor: Tensor, since: int) -> Any:
+    """What has taken a copy's row out of a column, from the node of that number on."""
+    node = tensor.grad_fn
+    if node is None or node.name() != "CloneBackward0":
+        return None
+    ((before, _),) = node.next_functions
+    if before is None or before.name() != "UnbindBackward0":
+        return None
+    return before if before._sequence_nr() >= since else None
 
 
 def has_views(tensor: Tensor) -> bool:

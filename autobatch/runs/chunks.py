@@ -5,7 +5,7 @@ In: what is called, and the batch. Out: for each chunk what its groups have retu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.late_reads import rows_written
 from autobatch.batching.unseen import refuse_late
+from autobatch.compat import next_node
 from autobatch.options import Options
 from autobatch.presence.record import Record, presence
 from autobatch.random.repeating import Repeating
@@ -132,17 +133,13 @@ def left(pieces: Sequence[Returned], record: Record) -> None:
         values = [piece.value for piece in pieces]
         without_others(values)
         changed(values, record.left)
-        hold(others(values), record)
+        record.hold(held(others(values)), next_node())
 
 
 def rows_left(rower: Rower, record: Record, cell: Cell) -> list[Any]:
     """A result of each thread's own: its gradient is that of this thread alone."""
+    since = next_node()
     rows = rower.rows(cell)
     if record.is_used and torch.is_grad_enabled():
-        hold(rows, record)
+        record.hold(held(rows), since)
     return rows
-
-
-def hold(objects: Iterable[Any], record: Record) -> None:
-    for tensor in held(objects):
-        record.hold(tensor)
