@@ -32,6 +32,7 @@ from autobatch.compat import (
 )
 from autobatch.presence.known import Known
 from autobatch.presence.layers import Layer, bare, layers
+from autobatch.presence.nodes import is_made_since, node_of_rows
 from autobatch.saving.savers import version
 
 SUMMED = frozenset(
@@ -179,23 +180,6 @@ class Record:
         if layer.tensor.requires_grad:
             arrived = partial(self.arrived, layer.tensor.output_nr)
             layer.tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
-
-
-def is_made_since(tensor: Tensor, first: int) -> bool:
-    """Whether an operation that was not before ``first`` has made it, as far as can be told."""
-    node = tensor.grad_fn if tensor.requires_grad else None
-    return node is not None and node._sequence_nr() >= first
-
-
-def node_of_rows(tensor: Tensor, since: int) -> Any:
-    """What has taken a copy's row out of a column, from the node of that number on."""
-    node = tensor.grad_fn
-    if node is None or node.name() != "CloneBackward0":
-        return None
-    ((before, _),) = node.next_functions
-    if before is None or before.name() != "UnbindBackward0":
-        return None
-    return before if before._sequence_nr() >= since else None
 
 
 def has_views(tensor: Tensor) -> bool:
