@@ -2,7 +2,8 @@
 
 A call outside of programs is a batched call like one of ``autobatch.vmap``, with its options. One
 inside a program joins the batch that it is in: its rounds become rows (``transforms.loops``),
-nested calls rows of these, and the outermost call's options hold.
+nested calls rows of these, and the outermost call's options hold; one with an option that says what
+its body gets, draws or gives is a batch of its own for each thread, as a ``vmap`` is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from autobatch.api import call
 from autobatch.arguments.in_dims import mapped_by_dims
-from autobatch.options import Options
+from autobatch.options import Options, own_options
 from autobatch.transforms.loops import count
 from autobatch.transforms.public import checked, transform
 
@@ -37,7 +38,9 @@ def pfor(body: Callable[[int], Any], n: int | Tensor, **options: Any) -> Any:
         n: how many rounds: an int of at least 0, or a 0-d integer tensor. Inside a program it may
             be each thread's own; tensors of different lengths come of that (see ``ragged``).
         **options: see ``Options``; here ``randomness`` is ``"different"`` and ``fallback`` is
-            ``"warn"``. Inside a program those of the outermost call hold.
+            ``"warn"``. Those of a decorated body hold where these say nothing else. Inside a
+            program those of the outermost call hold, but for those that say what the body gets,
+            draws or gives: with these each thread's loop runs by itself.
 
     Returns:
         The rounds' results stacked, ``[n, *E]``, in the structure that ``body`` returns; a list of
@@ -46,7 +49,7 @@ def pfor(body: Callable[[int], Any], n: int | Tensor, **options: Any) -> Any:
     Raises what the plain loop raises, and ``TypeError`` or ``ValueError`` for another ``n``.
     """
     checked(body, "pfor")
-    settings = Options().updated({**LOOP, **options, "scalars": "python"})
+    settings = Options().updated({**LOOP, **own_options(body), **options, "scalars": "python"})
     batch = mapped_by_dims((torch.arange(count(n)),), {}, 0, body)
     return call(body, batch, settings)
 
@@ -65,5 +68,5 @@ def map_fn(f: Callable[[Any], Any], elems: Any, **options: Any) -> Any:
         The results stacked, ``[n, *O]``, in the structure that ``f`` returns.
     """
     checked(f, "map_fn")
-    settings = Options().updated({**LOOP, **options})
+    settings = Options().updated({**LOOP, **own_options(f), **options})
     return call(f, mapped_by_dims((elems,), {}, 0, f), settings)

@@ -192,3 +192,70 @@ def test_the_options_of_a_decorated_function(func, way):
     assert torch.equal(own, torch.stack([autobatch.vmap(func)(row) for row in rows]))
     assert torch.equal(own, rows / 2 if func is halved else rows)
     assert torch.equal(said, rows)
+
+
+@autobatch.function(on_error="isolate")
+def small_or_not(n):
+    if n < 2:
+        raise ValueError("small")
+    return n * 2
+
+
+@autobatch.function(ragged_out="list")
+def own_length(n):
+    return torch.ones(int(n))
+
+
+@autobatch.function(max_steps=3)
+def counting(n):
+    while n < 20:
+        n = n + 1
+    return n
+
+
+def kept(found):
+    return [type(each.exception).__name__ if each.exception else each.value for each in found]
+
+
+def looped(row):
+    found = kept(autobatch.pfor(small_or_not, 3)), kept(autobatch.map_fn(small_or_not, row))
+    lists = autobatch.pfor(own_length, 3), autobatch.map_fn(own_length, row)
+    return *found, *([len(each) for each in some] for some in lists)
+
+
+@ways
+def test_those_of_a_decorated_body_of_a_loop(way):
+    def inside(row):
+        found = looped(row)
+        halves = autobatch.map_fn(halved, row.long())
+        return str([str(each) for each in found[:2]]), str(found[2:]), halves
+
+    for _ in range(3):
+        texts, lengths, halves = autobatch.vmap(inside, **way)(X)
+        for place, row in enumerate(X):
+            alone = looped(row)
+            assert "ValueError" in texts[place]
+            assert texts[place] == str([str(each) for each in alone[:2]])
+            assert lengths[place] == str((alone[2], alone[3]))
+        assert torch.equal(halves, X.long() / 2)
+
+
+@pytest.mark.parametrize("way", [None, *WAYS], ids=str)
+def test_limits_of_a_decorated_body_of_a_loop(way):
+    def pfor(row):
+        return autobatch.pfor(counting, 3)
+
+    def map_fn(row):
+        return autobatch.map_fn(counting, row)
+
+    for function in (pfor, map_fn):
+        with pytest.raises(autobatch.StepLimitError):
+            function(X[0]) if way is None else autobatch.vmap(function, **way)(X)
+
+
+def test_what_a_loop_says_itself_counts():
+    assert torch.equal(autobatch.map_fn(halved, X.long()[0], scalars="tensor"), X.long()[0])
+    assert torch.equal(autobatch.map_fn(halved, X.long()[0]), X.long()[0] / 2)
+    assert torch.equal(autobatch.pfor(halved, 3), torch.arange(3) / 2)
+    with pytest.raises(ValueError, match="small"):
+        autobatch.pfor(small_or_not, 3, on_error="raise")

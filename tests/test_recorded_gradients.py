@@ -310,3 +310,19 @@ def test_equal_elements_share_the_gradient_of_the_largest(f: Program, executor: 
         autobatch.vmap(f, executor=executor, trace_after=0)(mine).sum().backward()
     torch.stack([f(row) for row in wanted]).sum().backward()
     torch.testing.assert_close(mine.grad, wanted.grad)
+
+
+@pytest.mark.parametrize("executor", ["traced", "vmap"])
+@pytest.mark.parametrize("f", [Tensor.median, torch.nanmedian, lambda x: 2 * x.median() * x[0]])
+def test_equal_elements_share_the_gradient_of_the_median(f: Program, executor: str) -> None:
+    nan, inf = torch.nan, torch.inf
+    x = torch.tensor([[1.0, 2, 1, 1], [2, 0, 2, 2], [nan, 1, nan, 1], [inf, inf, 1, inf]])
+    mine, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+    values = torch.stack([f(row) for row in wanted])
+    values.sum().backward()
+    for _ in range(3):
+        mine.grad = None
+        found = autobatch.vmap(f, executor=executor, trace_after=0)(mine)
+        found.sum().backward()
+        torch.testing.assert_close(found, values, equal_nan=True)
+        torch.testing.assert_close(mine.grad, wanted.grad, equal_nan=True)

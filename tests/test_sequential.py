@@ -427,3 +427,21 @@ def powers(x, n):
 def test_rows_of_sparse_tensors():
     xs = torch.stack([torch.eye(2) * n for n in range(4)]).to_sparse()
     assert_matches_loop(powers, (xs, torch.tensor([2, 0, 3, 1])))
+
+
+def sums_of_parts(x):
+    total = x.sum()
+    if total > 2:
+        return (x * 2).sum()
+    return total + x.to_dense().sum() * 0
+
+
+def made_sparse(x):
+    y = (x.to_dense() + 1).to_sparse()
+    return y.sum() if x.sum() > 2 else (y * 2).to_dense().sum()
+
+
+def test_sums_of_sparse_rows_meet_others():
+    xs = torch.stack([torch.eye(2) * n for n in range(4)]).to_sparse()
+    assert_matches_loop(sums_of_parts, (xs,))
+    assert_matches_loop(made_sparse, (xs,))

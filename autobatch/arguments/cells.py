@@ -19,7 +19,9 @@ from autobatch.arguments.mapped import (
     Memo,
     has_mapped,
     is_copied,
+    part_of,
     private,
+    row_of,
     tree_leaves,
     tree_row,
 )
@@ -82,11 +84,14 @@ def column_of(data: Tensor, scalars: str) -> Cell:
     """A mapped tensor ``[B, *E]``; rows without dimensions may be numbers, as ``scalars`` says.
 
     A row is a contiguous copy, whatever the layout of the whole, and whether that is conjugated or
-    negated only as it is read.
+    negated only as it is read. Sparse tensors do not meet others in one column, so each thread has
+    its own.
     """
+    if data.layout is not torch.strided:
+        return Cell(Objects([row_of(part_of(data, row), scalars) for row in range(len(data))]))
     if data.is_conj() or data.is_neg():
         data = data.resolve_conj().resolve_neg()
-    if data.dim() > 1 and data.layout is torch.strided:
+    if data.dim() > 1:
         data = data.contiguous()
     if scalars == "tensor" or data.dim() > 1:
         return Cell(Column(data))

@@ -5,7 +5,8 @@ thread gives, with its index. When the call is over, those of the threads that t
 have come to are reduced and applied, once (``reducing``). Until then all threads read what was
 there before the call; a thread that has written to a tensor may not read it any more.
 
-Invariant: what is written to the memory of one tensor is of one rule, so no order matters.
+Invariant: what is written to the memory of one tensor is of one rule, and all of it in place or
+none, so no order matters.
 """
 
 from __future__ import annotations
@@ -41,10 +42,15 @@ class Target:
     name: str = ""
 
     @property
+    def is_anew(self) -> bool:
+        """Whether another tensor takes its place."""
+        return self.owner is not None
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """Equal for what is written in one go: the same attribute, the same elements."""
         tensor = self.tensor
-        if self.owner is not None:
+        if self.is_anew:
             return (id(self.owner), self.name)
         place = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         return (storage_id(tensor), *place)
@@ -71,11 +77,15 @@ class Contribution:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Written:
-    """How the memory of a tensor is written, first where, and by which threads."""
+    """How the memory of a tensor is written, first where, and by which threads.
+
+    ``anew``: it is not, since an attribute is to name another tensor.
+    """
 
     tensor: Tensor
     rule: Rule
     span: Span | None
+    anew: bool
     threads: set[int] = field(default_factory=set)
     last: np.ndarray | None = None
 
@@ -129,8 +139,9 @@ class Contributions:
 
     def touch(self, contribution: Contribution) -> None:
         tensor, key = contribution.target.tensor, storage_id(contribution.target.tensor)
-        known = self.written.setdefault(key, Written(tensor, contribution.rule, contribution.span))
-        known.by(contribution.threads)
+        anew = contribution.target.is_anew
+        first = Written(tensor, contribution.rule, contribution.span, anew)
+        self.written.setdefault(key, first).by(contribution.threads)
 
     def of(self, tensor: Tensor) -> Written | None:
         """How a tensor's memory has been written so far."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autobatch.presence.masks import Mask
-from autobatch.presence.walk import Reached, needed
+from autobatch.presence.walk import Edge, Reached, needed
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -24,7 +24,7 @@ class Known:
     gradients that somebody may ask for while it runs.
     """
 
-    roots: list[Any] = field(default_factory=list)
+    roots: list[Edge] = field(default_factory=list)
     lent: list[Known] = field(default_factory=list)
     is_marked: bool = False
     arrived: dict[Any, Any] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from torch import Tensor
 from autobatch.compat import (
     after_backward,
     backward_at_work,
+    next_node,
     node_at_work,
     outside_everything,
     within_duals,
@@ -31,6 +32,7 @@ from autobatch.compat import (
 )
 from autobatch.presence.known import Known
 from autobatch.presence.layers import Layer, bare, layers
+from autobatch.presence.nodes import is_made_since, node_of_rows
 from autobatch.saving.savers import version
 
 SUMMED = frozenset(
@@ -48,8 +50,9 @@ class Record:
     ``is_wild``: whether it has run an operation that may give what is not finite, or got such a
     thing: ``unseen`` is what has yet to be looked at for that. ``shared`` is the same of what all
     threads share, of which it has ``met`` some, by identity, as they were then (``version``);
-    ``is_shared_wild``, if one of these is not finite. ``is_used``: whether it has guards. ``begun``
-    are the backwards since somebody began to listen.
+    ``is_shared_wild``, if one of these is not finite. ``is_used``: whether it has guards.
+    ``first`` is the number of the first node of autograd's that it may make. ``begun`` are the
+    backwards since somebody began to listen.
     """
 
     unseen: list[Tensor] = field(default_factory=list)
@@ -58,6 +61,7 @@ class Record:
     met: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
     is_shared_wild: bool = False
     is_used: bool = False
+    first: int = field(default_factory=next_node)
     backwards: dict[int, Known] = field(default_factory=dict)
     begun: list[Known] | None = None
 
@@ -127,9 +131,9 @@ class Record:
         if known is not None:
             known.arrived.clear()
 
-    def arrived(self, grad: Tensor) -> None:
-        """A backward has come to a result."""
-        self.at_work().roots.append(node_at_work())
+    def arrived(self, nr: int, grad: Tensor) -> None:
+        """A backward has come to a result, which is one of so many of its node's."""
+        self.at_work().roots.append((node_at_work(), nr))
 
     def left(self, tensor: Tensor) -> Tensor:
         """A result of the run, all of whose rows are needed if it is."""
@@ -146,9 +150,36 @@ class Record:
             return tensor
         result = tensor.view_as(tensor)
         for layer, _ in zip(layers(result), among, strict=False):
-            if layer.tensor.requires_grad:
-                layer.tensor.register_hook(self.arrived)  # type: ignore[no-untyped-call]
+            self.listen(layer)
         return result
+
+    def hold(self, tensors: Iterable[Tensor], since: int) -> None:
+        """Tensors leave as they are: objects hold them, or each thread has its own.
+
+        Of rows that have been taken apart from the node of number ``since`` on, for that alone,
+        one hook tells all.
+        """
+        listening: set[Any] = set()
+        for tensor in tensors:
+            for layer in layers(tensor):
+                if not is_made_since(layer.tensor, self.first):
+                    continue
+                apart = node_of_rows(layer.tensor, since)
+                if apart is None:
+                    self.listen(layer)
+                elif apart not in listening:
+                    listening.add(apart)
+                    apart.register_prehook(self.arrived_apart)
+
+    def arrived_apart(self, grads: Sequence[Tensor | None]) -> None:
+        """A backward has come to some of the rows that a node has taken apart."""
+        roots, node = self.at_work().roots, node_at_work()
+        roots += [(node, nr) for nr, grad in enumerate(grads) if grad is not None]
+
+    def listen(self, layer: Layer) -> None:
+        if layer.tensor.requires_grad:
+            arrived = partial(self.arrived, layer.tensor.output_nr)
+            layer.tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
 
 
 def has_views(tensor: Tensor) -> bool:

@@ -69,11 +69,13 @@ class Reached:
             before[known] = either(before[known], mask) if known in before else mask
 
 
-def needed(roots: Iterable[Any], rows: Mask = None) -> Reached:
+def needed(roots: Iterable[Edge], rows: Mask = None) -> Reached:
     """What ``rows`` of the roots need; None: all of them."""
-    edges = edges_from(roots)
+    known: dict[Any, dict[int, Mask]] = {}
+    for root, nr in roots:
+        known.setdefault(root, {})[nr] = given(root, nr, rows)
+    edges = edges_from(known)
     waiting = Counter(before for found in edges.values() for before, _ in found)
-    known: dict[Any, dict[int, Mask]] = {root: {0: given(root, rows)} for root in roots}
     reached = Reached()
     ready = [root for root in known if not waiting[root]]
     while ready:
@@ -90,9 +92,9 @@ def needed(roots: Iterable[Any], rows: Mask = None) -> Reached:
     return reached
 
 
-def given(root: Any, rows: Mask) -> Mask:
+def given(root: Any, nr: int, rows: Mask) -> Mask:
     """The rows of a root, if that is how many it has."""
-    return rows if rows is not None and rows.shape == (rows_of_result(root),) else None
+    return rows if rows is not None and rows.shape == (rows_of_result(root, nr),) else None
 
 
 def edges_from(roots: Iterable[Any]) -> dict[Any, list[Edge]]:
@@ -173,9 +175,9 @@ def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> 
     raise AssertionError(node)
 
 
-def rows_of_result(node: Any) -> int:
-    """How many rows the first result of a node has."""
-    shape = node._input_metadata[0].shape
+def rows_of_result(node: Any, nr: int) -> int:
+    """How many rows a result of a node has."""
+    shape = node._input_metadata[nr].shape
     return int(shape[0]) if len(shape) else 1
 
 
@@ -194,7 +196,7 @@ def of_added(node: Any, mask: Mask, index: Tensor, count: int) -> Sequence[Mask]
     """The rows needed of what rows are added to, and of these."""
     at, rows = on_host(index), None
     if mask is not None and len(mask) == count:
-        rows = mask[at].reshape(len(at), -1).any(1)
+        rows = mask[at].any(tuple(range(1, at.ndim)))
     if len(node.next_functions) != 2:
         return [None] * len(listed(node))
     return list(present(node, [mask, rows]))

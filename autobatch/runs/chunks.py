@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +20,16 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.late_reads import rows_written
 from autobatch.batching.unseen import refuse_late
+from autobatch.compat import next_node
 from autobatch.options import Options
 from autobatch.presence.record import Record, presence
 from autobatch.random.repeating import Repeating
+from autobatch.results.holding import held
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
-from autobatch.transforms.parts import changed, tensors
+from autobatch.transforms.parts import changed, others, tensors, without_others
+from autobatch.values.cells import Cell
 from autobatch.values.heap import selecting
 from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
@@ -90,10 +94,13 @@ def run_chunk(
     lost = len(threads) - sum(len(piece.rows) for piece in pieces) - len(machine.failures.errors)
     if lost:  # better no result than one that is none
         raise InvariantError(f"{lost} of {len(threads)} threads have neither returned nor failed")
-    left(pieces, record)
+    apart = options.on_error == "isolate"
+    if not apart:
+        left(pieces, record)
 
     def reader(rows: np.ndarray) -> Reader:
-        return Rower(Context(state.services, rows + start)).rows
+        rower = Rower(Context(state.services, rows + start))
+        return partial(rows_left, rower, record) if apart else rower.rows
 
     return Chunk(start, pieces, state.ways, reader, machine.failures.errors)
 
@@ -123,4 +130,16 @@ def refuse_late_result(state: RunState, threads: np.ndarray, piece: Returned) ->
 def left(pieces: Sequence[Returned], record: Record) -> None:
     """What a run returns leaves it: its gradient is that of all threads."""
     if record.is_used and torch.is_grad_enabled():
-        changed([piece.value for piece in pieces], record.left)
+        values = [piece.value for piece in pieces]
+        without_others(values)
+        changed(values, record.left)
+        record.hold(held(others(values)), next_node())
+
+
+def rows_left(rower: Rower, record: Record, cell: Cell) -> list[Any]:
+    """A result of each thread's own: its gradient is that of this thread alone."""
+    since = next_node()
+    rows = rower.rows(cell)
+    if record.is_used and torch.is_grad_enabled():
+        record.hold(held(rows), since)
+    return rows

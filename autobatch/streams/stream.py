@@ -27,7 +27,7 @@ from autobatch.listeners import Tally
 from autobatch.options import Options, check_count
 from autobatch.random.drawing import unasked
 from autobatch.results.stacking import Result
-from autobatch.runs.chunks import left, refuse_late_result
+from autobatch.runs.chunks import refuse_late_result, rows_left
 from autobatch.runs.entry import calling, entry
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.runs.one_by_one import OneByOne
@@ -281,7 +281,8 @@ class Stream:
     def hold(self, threads: np.ndarray, value: Cell) -> None:
         """Keep what threads have returned until it can be handed out."""
         assert self.refill is not None
-        items = Rower(Context(self.refill.machine.state.services, threads)).rows(value)
+        rower = Rower(Context(self.refill.machine.state.services, threads))
+        items = rows_left(rower, self.refill.record, value)
         if self.plan.isolates:
             items = list(map(Result, items))
         self.held.update(zip(threads.tolist(), items, strict=True))
@@ -343,7 +344,6 @@ class Stream:
             except AutobatchError:
                 self.forget_writes()
                 raise
-            left([piece], self.refill.record)
             self.hold(threads, piece.value)
         for index, error in self.refill.lost().items():
             self.held[index] = Result(None, error)

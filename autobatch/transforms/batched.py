@@ -19,7 +19,7 @@ from autobatch.options import own_options
 from autobatch.transforms import jacobians, loops
 from autobatch.transforms.captured import held
 from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
-from autobatch.transforms.mapping import mapped
+from autobatch.transforms.mapping import loop_options, mapped, own_option_here
 from autobatch.transforms.records import (
     DIRECT,
     GRADIENTS,
@@ -108,10 +108,23 @@ LOOPS = {"pfor": (loops.counted, "n"), "map_fn": (loops.over_elements, "elems")}
 
 
 def loop(call: Call, kind: str) -> Cell | None:
-    """``pfor`` and ``map_fn``; the options are those of the call that the program is run by."""
+    """``pfor`` and ``map_fn``: a batch of its own for each thread where an option is to hold there.
+
+    All others are those of the call that the program is run by.
+    """
     meaning, name = LOOPS[kind]
     given = call.args or [call.kwargs[name]] if name in call.kwargs or call.args else []
-    return meaning(replace(call, args=given, kwargs={})) if len(given) == 1 else None
+    if len(given) != 1:
+        return None
+    try:
+        named = {key: tree_of(cell, None) for key, cell in call.kwargs.items() if key != name}
+    except NotATree:
+        return call.by_thread("its options differ by thread")
+    options = loop_options(kind, getattr(read(call.function), "obj", None), named)
+    apart = own_option_here(call.context, options)
+    if apart:
+        return call.by_thread(f"it has {apart} of its own")
+    return meaning(replace(call, args=given, kwargs={}))
 
 
 def maker(context: Context, make: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

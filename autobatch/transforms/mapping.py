@@ -23,6 +23,7 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import DrawError
 from autobatch.errors import Diagnostic, SharedWriteError
+from autobatch.options import own_options
 from autobatch.presence import kinds, moves
 from autobatch.results.mismatch import Part
 from autobatch.results.out_dims import dims_of as dims_of_results
@@ -50,8 +51,7 @@ from autobatch.values.numbers import fits_tensor, number_tensor
 def mapped(call: Call, options: dict[str, Any]) -> Cell:
     """The function for every inner row of every thread."""
     context = call.context
-    alike = context.paths is None and context.randomness != "error"
-    apart = own_option(options, context.randomness if alike else None)
+    apart = own_option_here(context, options)
     if apart:
         return call.by_thread(f"it has {apart} of its own")
     trees = [parts.opened(arg) for arg in call.args]
@@ -134,6 +134,20 @@ def own_option(options: dict[str, Any], randomness: str | None) -> str | None:
     drawing = options.get("randomness")
     own = randomness is not None and drawing not in (None, "error", randomness)
     return "randomness" if own else None
+
+
+def own_option_here(context: Context, options: dict[str, Any]) -> str | None:
+    """The same of a call within a batch."""
+    alike = context.paths is None and context.randomness != "error"
+    return own_option(options, context.randomness if alike else None)
+
+
+def loop_options(kind: str, function: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Those of ``pfor`` or ``map_fn``, as ``own_option`` takes them; an index is always an int."""
+    options = {**own_options(function), **given}
+    if kind == "pfor":
+        options.pop("scalars", None)
+    return {"options": options, "randomness": options.get("randomness")}
 
 
 def reaches(cell: Cell, others: list[Cell]) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import unwrap_if_dead
+from autobatch.values import packs
 from autobatch.values.cells import (
     PACKED,
     Cell,
@@ -126,6 +127,31 @@ def tensors(cells: Iterable[Cell]) -> list[Tensor]:
             elif type(each) is Container and each.type is PACKED:
                 found.append(each.static)
     return [item for item in found if isinstance(item, Tensor)]
+
+
+def others(cells: Iterable[Cell]) -> Iterator[Any]:
+    """The Python objects that some cells reach, but for tensors."""
+    for cell in walks.reached(cells):
+        value = cell.value
+        objects = value.items if type(value) is Objects else ()
+        for each in (value.obj,) if type(value) is Uniform else objects:
+            if not isinstance(each, Tensor):
+                yield each
+
+
+def without_others(cells: Iterable[Cell]) -> None:
+    """Leave out of the tables that some cells reach the rows of threads that have none there."""
+    for cell in walks.reached(cells):
+        value = cell.value
+        cell.value = own_rows(value)
+        if type(value) is View and value.cache is not None:
+            value.cache = own_rows(value.cache)
+
+
+def own_rows(value: Any) -> Any:
+    if type(value) is Column and value.rows is not None:
+        value.table, value.rows = value.data, None
+    return packs.alone(value) if packs.is_packed(value) else value
 
 
 # What a level leaves behind.

@@ -230,16 +230,33 @@ def own_tensor(table: Tensor, begin: int, size: int, step: int) -> Tensor:
 
 def own_tensors(pack: Container) -> list[Tensor]:
     """Each thread's tensor, a copy of its own."""
+    if not moves.is_differentiated(pack.static):
+        return [own_tensor(pack.static, *own) for own in own_places(pack)]
+    rows, sizes = own_rows(pack)
+    return [part.clone() for part in moves.parted(guarded_rows(rows), sizes)]
+
+
+def own_places(pack: Container) -> list[tuple[int, int, int]]:
+    """Where each thread's rows begin, how many they are, and the step from one to the next."""
     begins, lengths, step = parts_of(pack)
     steps = step.tolist() if isinstance(step, Tensor) else [step] * len(lengths)
-    numbers = list(zip(begins.tolist(), lengths.tolist(), steps, strict=True))
-    table: Tensor = pack.static
-    if not moves.is_differentiated(table):
-        return [own_tensor(table, *own) for own in numbers]
+    return list(zip(begins.tolist(), lengths.tolist(), steps, strict=True))
+
+
+def own_rows(pack: Container) -> tuple[Tensor, list[int]]:
+    """The threads' rows one after the other, and how many each has."""
+    table, numbers = pack.static, own_places(pack)
     index = [begin + step * place for begin, size, step in numbers for place in range(size)]
-    rows = moves.taken(table, torch.tensor(index, dtype=torch.int64, device=table.device))
-    parts = moves.parted(guarded_rows(rows), [size for _, size, _ in numbers])
-    return [part.clone() for part in parts]
+    places = torch.tensor(index, dtype=torch.int64, device=table.device)
+    return moves.taken(table, places), [size for _, size, _ in numbers]
+
+
+def alone(pack: Container) -> Container:
+    """The same in a table that holds no rows but the threads'."""
+    order = order_of(pack)
+    if order is not None and is_in_order(pack, order):
+        return pack
+    return in_order(*own_rows(pack))
 
 
 def unpacked(pack: Container) -> Objects:

@@ -294,20 +294,20 @@ class Blocks:
         order = context.order()
         if context.lost is not None:
             if not context.lost:
+                earlier = unseen(context)
+                if earlier is not None:
+                    return earlier
                 self.lose(frame, op, group, context, np.array(order, dtype=np.int64))
             if context.lost:
                 return RowsFail(order[0], error)
         failure = (
             error if isinstance(error, RowsFail) else self.lowest(frame, op, group, order, error)
         )
+        earlier = unseen(context)
+        if earlier is not None:  # a part that some row has not, say, is not to be read
+            return min(earlier, failure, key=lambda each: int(context.threads[each.row]))
         if failure.span is None or failure.span is op.span:
             context.tell(failure.error, operands_of(op, group.env), failure.row)
-        if context.checks:
-            try:
-                context.flush()
-            except RowsFail as earlier:
-                if context.threads[earlier.row] <= context.threads[failure.row]:
-                    return earlier
         return failure
 
     def lowest(
@@ -426,10 +426,16 @@ class Blocks:
 
 def noted(context: Context) -> BaseException | None:
     """What an operation has noted of its rows before it failed."""
+    failure = unseen(context)
+    return None if failure is None else failure.error
+
+
+def unseen(context: Context) -> RowsFail | None:
+    """The failure of the lowest row that a check has noted, and nobody has looked at yet."""
     try:
         context.flush()
     except RowsFail as failure:
-        return failure.error
+        return failure
     return None
 
 

@@ -134,7 +134,10 @@ def _under_vmap(
         inputs = [wrap(arg) for arg in args]
         keywords = {name: wrap(kwargs[name]) for name in kwargs}
         with Inner(threads, apply) if needed.is_composed(fn) else nullcontext(), draws(k):
-            return threads.unwrap(fn(*inputs, **keywords))
+            out = threads.unwrap(fn(*inputs, **keywords))
+    if type(out) is Batched and out.data.layout is not torch.strided:
+        raise NoRule("a sparse tensor of each thread's own")
+    return out
 
 
 def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:

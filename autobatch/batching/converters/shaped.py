@@ -206,3 +206,25 @@ def _register_extreme(name: str) -> None:
 
 _register_extreme("max")
 _register_extreme("min")
+
+
+def _register_middle(name: str) -> None:
+    over = getattr(torch, name)
+
+    @register(*both(name))
+    def middle(info: Info, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Of all elements: equal ones share the gradient, which ``x.median(dim)`` gives to one."""
+        if args or kwargs or not isinstance(input, Batched):
+            return NotImplemented
+        elements = input.data.reshape(input.data.shape[0], -1)
+        if not elements.is_floating_point() or not elements.shape[1]:
+            return NotImplemented
+        found = over(elements.detach(), 1, keepdim=True).values
+        base = torch.where(found.isfinite(), found, 0)
+        is_found = (elements == found) | (elements.isnan() & found.isnan())
+        beyond = torch.where(is_found, elements - base, 0)  # zeros, or all that is not finite
+        return Batched(base.squeeze(1) + beyond.sum(1) / is_found.sum(1))
+
+
+_register_middle("median")
+_register_middle("nanmedian")

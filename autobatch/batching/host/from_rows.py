@@ -48,12 +48,16 @@ def from_rows(
         if id(first) in context.foreign.own:
             return Cell(Objects(items))
         return uniform(first, shared=True)
-    if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
+    if is_dense(first) and fresh and len({signature(item) for item in items}) == 1:
         rows = stacked(items)
         return Cell(Objects(items) if rows is None else Column(rows))
     if kind is tuple and len({len(item) for item in items}) == 1:
         return tuples_from(context, items, fresh, {} if known is None else known)
     return Cell(Objects(items))
+
+
+def is_dense(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.layout is torch.strided
 
 
 def is_sharable(obj: Any) -> bool:

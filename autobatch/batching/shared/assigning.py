@@ -55,7 +55,7 @@ def copied(
             merge(context, Target(tensor), found.function, held.cells[0])
             return
         args = [resolved(context, args[0])]
-    begin(context, tensor, "assign")
+    begin(context, Target(tensor), "assign")
     made, named = same_for_all(context, args, kwargs)
     if own_attribute(function, "__module__") == torch.nn.init.__name__:
         with torch.no_grad():
@@ -102,7 +102,7 @@ def set_item(context: Context, tensor: Tensor, index: Cell, item: Cell) -> None:
         (where,), _ = same_for_all(context, [index], {})
         if Target(tensor[where]).key == Target(own).key:
             return
-    begin(context, tensor, "assign")
+    begin(context, Target(tensor), "assign")
     (where, value), _ = same_for_all(context, [index, resolved(context, item)], {})
     assign(
         context,
@@ -152,11 +152,11 @@ def rebind(context: Context, owner: Any, name: str, item: Cell) -> bool:
     if isinstance(owner, Tensor):
         own = shared_tensor(item)
         return own is not None and Target(own).key == Target(current).key
-    begin(context, current, "assign")
+    target = Target(current, owner, name)
+    begin(context, target, "assign")
     if type(value) is not Uniform or not isinstance(value.obj, Tensor):
         raise refusals.own_value(context.span)
     refuse_parameter(owner, name, value.obj)
-    target = Target(current, owner, name)
     add(context, Contribution(target, "assign", value.obj, context.threads))
     return True
 

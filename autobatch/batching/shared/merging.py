@@ -124,12 +124,12 @@ def merge(context: Context, target: Target, function: Function, operand: Cell) -
             rows = -rows
         add(context, Contribution(target, RULES[name], rows, context.threads))
 
-    begin(context, target.tensor, RULES[name])
+    begin(context, target, RULES[name])
     row_by_row(context, note, [operand])
 
 
-def begin(context: Context, tensor: Tensor, rule: Rule) -> None:
-    """What comes before a contribution: no thread has failed, no other rule is at work."""
+def begin(context: Context, target: Target, rule: Rule) -> None:
+    """What comes before a contribution: no thread has failed, no other way is at work."""
     if context.forecasts is not None:
         raise Untraceable("it writes to what all threads share")
     given = context.contributions
@@ -139,9 +139,9 @@ def begin(context: Context, tensor: Tensor, rule: Rule) -> None:
     if context.guard is not None:
         context.guard(False)
     compact(given)
-    known = given.of(tensor)
-    if known is not None and known.rule != rule:
-        raise refusals.two_ways(context.span, rule, known)
+    known = given.of(target.tensor)
+    if known is not None and (known.rule != rule or known.anew != target.is_anew):
+        raise refusals.two_ways(context.span, rule, target.is_anew, known)
 
 
 def add(context: Context, contribution: Contribution) -> None:
@@ -241,9 +241,11 @@ def tried(
 ) -> None:
     try:
         function(torch.empty(shape, dtype=dtype, device="meta"), sample)
-    except Exception:  # in other words than a tensor with data
-        function(torch.zeros(shape, dtype=dtype), zeros)
-        raise
+        return
+    except Exception as error:
+        failed = error
+    function(torch.zeros(shape, dtype=dtype), zeros)  # in other words, where a tensor has data
+    raise failed
 
 
 LEAF = "{} that requires grad is being used in an in-place operation."

@@ -90,7 +90,7 @@ def merge_item(context: Context, function: Function, left: Cell, right: Cell) ->
     place: Any = left.value
     tensor, index = place.static, place.cells[0]
     rule = RULES[bare(function)]
-    begin(context, tensor, rule)
+    begin(context, Target(tensor), rule)
     places = places_of(context, tensor, lambda ids: lookup.getitem(context, ids, index))
     merge_at(context, tensor, function, rule, (places, right), distinct=True)
     return left
@@ -107,7 +107,7 @@ def index_add(
     named = dict(kwargs)
     dim, index = taken(context, args, named, "dim", "index")
     source = scaled(context, args[2:], named, "source")
-    begin(context, tensor, "sum")
+    begin(context, Target(tensor), "sum")
     places = picked(context, tensor, torch.index_select, dim, index)
     merge_at(context, tensor, Tensor.add_, "sum", (places, source), distinct=False)
 
@@ -125,7 +125,7 @@ def index_put(
     accumulate = [*args[2:], *named.values()]
     if [getattr(read(cell), "obj", None) for cell in accumulate] != [True]:
         raise refusals.written(context.span, "a tensor", refusals.OF_TENSORS)
-    begin(context, tensor, "sum")
+    begin(context, Target(tensor), "sum")
     parts = read(index)
     if type(parts) is Container:
         index = Cell(Container(tuple, list(parts.children())))
@@ -149,7 +149,7 @@ def scatter(
     own = named.pop("include_self", None)
     if rule is None or named or len(given) > 1 or (own is not None and own.value.obj is not True):  # type: ignore[union-attr]
         raise refusals.written(context.span, "a tensor", refusals.OF_TENSORS)
-    begin(context, tensor, rule)
+    begin(context, Target(tensor), rule)
     places = picked(context, tensor, torch.gather, dim, index)
     shape = read(places)
     if type(shape) in (Column, Uniform) and type(read(src)) in (Column, Uniform):

@@ -127,10 +127,16 @@ def reduced(contribution: Contribution) -> Tensor:
 
 def merged(target: Target, rule: Rule, total: Tensor, grad: bool) -> Write:
     """The write of one reduction to a tensor, or of a new tensor to an attribute."""
-    tensor = target.tensor
-    if target.owner is not None:
-        return partial(setattr, target.owner, target.name, OF_TWO[rule](tensor, total))
-    return partial(write_merged, tensor, rule, total, grad)
+    if target.is_anew:
+        return partial(write_anew, target, rule, total, grad)
+    return partial(write_merged, target.tensor, rule, total, grad)
+
+
+def write_anew(target: Target, rule: Rule, total: Tensor, grad: bool) -> None:
+    """What it names now may be another than some of the threads have seen, as in a stream."""
+    with torch.set_grad_enabled(grad):
+        current = getattr(target.owner, target.name)
+        setattr(target.owner, target.name, OF_TWO[rule](current, total))
 
 
 def write_merged(tensor: Tensor, rule: Rule, total: Tensor, grad: bool) -> None:
@@ -207,7 +213,7 @@ def assigned(group: Sequence[Contribution]) -> Write:
         for thread in set(each.threads.tolist()):
             ways.setdefault(thread, []).append(each)
     different = {tuple(map(id, way)): way for _, way in sorted(ways.items())}
-    if target.owner is not None:
+    if target.is_anew:
         return named_anew(target, list(different.values()))
     contents = [content_of(way) for way in different.values()]
     whole, known = contents[0]

@@ -121,16 +121,18 @@ def read_late(span: Span | None, before: Written) -> SharedWriteError:
     )
 
 
-def two_ways(span: Span | None, rule: Rule, before: Written) -> SharedWriteError:
+def two_ways(span: Span | None, rule: Rule, anew: bool, before: Written) -> SharedWriteError:
     """A tensor is written in ways of which the order matters."""
+    how = "here another one takes its place" if anew else f"here it is {SIGNS[rule]}"
+    earlier = "another one takes its place" if before.anew else f"it is {SIGNS[before.rule]}"
     return SharedWriteError(
         Diagnostic(
             "A program writes in two ways to a tensor that existed before the call.",
             span,
-            f"here it is {SIGNS[rule]}",
+            how,
             (
-                f"{place(before.span, span)} it is {SIGNS[before.rule]}: the result would depend "
-                "on the order of the threads.",
+                f"{place(before.span, span)} {earlier}: the result would depend on the order of "
+                "the threads.",
             ),
             (f"write to two tensors, and put them together after the call; {ONE_BY_ONE}",),
             "shared-write",

@@ -73,7 +73,7 @@ def write_out(
         check(tensor, tensor.shape, into_itself(function), operand)
         merge(context, Target(tensor), function, operand)
         return True
-    begin(context, tensor, "assign")
+    begin(context, Target(tensor), "assign")
     made, named = same_for_all(context, args, rest)
     assign(context, tensor, lambda staged: function(*made, out=staged, **named))
     return True

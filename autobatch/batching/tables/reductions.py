@@ -25,6 +25,7 @@ from autobatch.batching.tables.order import together
 from autobatch.batching.tables.padding import is_cheap
 from autobatch.batching.tables.segments import Segments
 from autobatch.batching.tensors import torch_ops
+from autobatch.presence.record import wild
 from autobatch.values.cells import Cell, Column, Container, read
 from autobatch.values.packs import Order, is_packed
 
@@ -134,10 +135,12 @@ def reduced(
     if rule.pads and not is_cheap(order):
         return None
     part = Segments.of(table, order, whole)
-    if rule.refuses_none and 0 in part.sizes:
-        if whole and dim is not None:
-            return None
-        refuse_none(context, function, args, kwargs, part)
+    if 0 in part.sizes:
+        if rule.refuses_none:
+            if whole and dim is not None:
+                return None
+            refuse_none(context, function, args, kwargs, part)
+        wild()  # what has no element has no mean
     found = needed.of_table(function, table, lambda own: meaning(Segments.of(own, order, whole)))
     context.counter.launch()
     return result(function, found, rule, table, bool(keepdim))

@@ -26,7 +26,7 @@ from autobatch.batching.semantics import arguments
 from autobatch.ir.program import CallShape, Op
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
-from autobatch.transforms.mapping import own_option
+from autobatch.transforms.mapping import loop_options, own_option
 from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of, transform_of
 from autobatch.transforms.rounds import round_by_round
 from autobatch.values.cells import Cell, Container, Uniform
@@ -153,7 +153,7 @@ class Calls:
         if found.is_chain:
             called = partial(self.chained, run, called, span)
         elif found.transforms:
-            called, *args = self.transforming(run, called, args, span)
+            called, *args = self.transforming(run, found, span)
         result = self.watch.plain(called, args, found.kwargs, span, found.entered)
         self.generators.see((result,), span)
         return result
@@ -175,12 +175,18 @@ class Calls:
             item = self.call(run, CallShape((False,)), module, (item,), span)
         return item
 
-    def transforming(self, run: Run, called: Any, args: list[Any], span: Span) -> list[Any]:
-        """A call of a transform, on a function that runs in frames."""
+    def transforming(self, run: Run, found: Resolution, span: Span) -> list[Any]:
+        """A call of a transform, on a function that runs in frames; its arguments by place."""
+        called, args = found.called, found.args
         if made_of(called) is not None:
             return [self.framed(run, called, span), *args]
+        rounds = round_by_round(called)
+        if rounds is not None:
+            options = loop_options(called.__name__, args[0] if args else None, found.kwargs)
+            if own_option(options, None) is not None:
+                return [called, *args]
         first = [self.framed(run, function, span) for function in args[:1]]
-        return [round_by_round(called) or called, *first, *args[1:]]
+        return [rounds or called, *first, *args[1:]]
 
     def framed(self, run: Run, function: Any, span: Span) -> Any:
         """A function that Python calls, so that what it runs is of this thread.
