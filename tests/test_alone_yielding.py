@@ -1,5 +1,7 @@
 """Classes that yield their items (``__iter__``), in programs that may run as plain Python."""
 
+import functools
+
 import pytest
 import torch
 
@@ -159,3 +161,191 @@ def test_what_existed_is_not_written():
         with pytest.raises(AutobatchError):
             autobatch.vmap(writes_what_existed)(autobatch.objects(TEXTS))
         assert SHARED == [[1], [2]]
+
+
+# Functions that yield, which the program calls.
+
+
+class Tree:
+    def __init__(self, value, *children):
+        self.value, self.children = value, children
+
+    def walk(self, depth=0):
+        yield depth, self.value
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+    @property
+    def leaves(self):
+        return (value for value in self.ends())
+
+    def ends(self):
+        if not self.children:
+            yield self.value
+        for child in self.children:
+            yield from child.ends()
+
+
+def grown(text):
+    found = Tree(text[:1])
+    for letter in text[1:]:
+        found = Tree(letter, found, Tree(letter.upper()))
+    return found
+
+
+def split(text):
+    word = ""
+    for letter in text:
+        if letter == "d":
+            yield word
+            word = ""
+        else:
+            word += letter
+    if word:
+        yield word
+
+
+def walks_trees(text):
+    tree = grown(text)
+    words, depth = [], 0
+    for at, value in tree.walk():
+        depth = max(depth, at)
+        words.append(value)
+    first = next(split(text), None)
+    return depth, "".join(words) + "".join(tree.leaves) + "+".join(split(text)), first
+
+
+def powers(x, n):
+    total = x
+    for _ in range(n):
+        total = total * x
+        yield total
+
+
+def sums_powers(x):
+    total = x * 0
+    for power in powers(x, 3):
+        if power.sum() > 2:
+            break
+        total = total + power
+    return total, sum(powers(x, 2))
+
+
+def adding():
+    total = []
+    while True:
+        row = yield total
+        row.append(len(row))
+        total = total + row
+
+
+def sends(rows):
+    going = adding()
+    next(going)
+    return sum(len(going.send(row)) for row in rows)
+
+
+def first_of(rows):
+    yield 0
+    return rows[0]
+
+
+def follows(rows):
+    found = yield from first_of(rows)
+    found.append(9)
+    yield len(found)
+
+
+def writes_what_it_returns(rows):
+    return sum(follows(rows))
+
+
+def raised_by(rows):
+    going = first_of(rows)
+    next(going)
+    try:
+        next(going)
+    except StopIteration as end:
+        end.value.append(7)
+    return len(rows[0])
+
+
+@functools.lru_cache
+def kept(text):
+    yield text
+
+
+def goes_on(text):
+    return len(list(kept(text)))
+
+
+def tidied(text):
+    try:
+        yield text
+    finally:
+        if "d" in text:
+            print(text)
+
+
+def prints_as_it_is_left(text):
+    return next(tidied(text))
+
+
+def notes_as_it_yields(text):
+    NOTED.append(text)
+    yield text
+
+
+def notes_once(text):
+    return next(notes_as_it_yields(text))
+
+
+ROWS = [[[1], [2]], [[], [4]], [[3, 4]], [[]]]
+
+
+@pytest.mark.parametrize("function", [sends, writes_what_it_returns, raised_by])
+def test_what_is_sent_and_returned_is_the_examples(function):
+    wanted = [function([*map(list, rows)]) for rows in ROWS]
+    for _ in range(4):
+        found = autobatch.vmap(function)(autobatch.objects(ROWS))
+        assert found.tolist() == wanted
+        assert ROWS == [[[1], [2]], [[], [4]], [[3, 4]], [[]]]
+
+
+def test_programs_that_call_functions_that_yield_are_plain():
+    for change in range(4):
+        texts = [text + "xdy" * change + "z" for text in TEXTS]
+        with autobatch.counts() as counted:
+            found = autobatch.vmap(walks_trees)(autobatch.objects(texts))
+        assert counted.plain == len(texts) and not counted.fallbacks
+        depths, words, first = found
+        assert list(zip(depths.tolist(), words, first, strict=True)) == [*map(walks_trees, texts)]
+    assert proved(sums_powers, True, X)
+    for x in (X, X * 2):
+        one, three = autobatch.vmap(sums_powers)(x)
+        for row in range(5):
+            torch.testing.assert_close((one[row], three[row]), sums_powers(x[row]))
+
+
+def squares(n):
+    for i in range(n):
+        yield i * i
+
+
+def test_so_are_those_of_numbers():
+    for size in (7, 600):
+        numbers = torch.arange(size) % 9
+        batched = autobatch.vmap(lambda n: sum(squares(n)), scalars="python")
+        with autobatch.counts() as counted:
+            found = batched(numbers)
+        assert counted.plain == size
+        assert found.tolist() == [sum(squares(n)) for n in numbers.tolist()]
+
+
+def test_those_that_others_see_are_not(capsys):
+    texts = autobatch.objects(TEXTS)
+    for function in (goes_on, prints_as_it_is_left, notes_once):
+        assert not proved(function, False, texts)
+    with pytest.raises(AutobatchError):
+        autobatch.vmap(notes_once)(texts)
+    assert not NOTED and not capsys.readouterr().out

@@ -20,7 +20,7 @@ from torch import nn
 from autobatch.alone import arrays, asking, computing, patterns, printing, reads
 from autobatch.alone.classes import own_function
 from autobatch.alone.kinds import DRAWS, NotAlone
-from autobatch.alone.known_calls import KnownCalls
+from autobatch.alone.known_calls import KnownCalls, handed, union
 from autobatch.alone.members import is_generator, is_method
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
@@ -72,8 +72,8 @@ class Calls(KnownCalls):
             world.passed(unit, given, shape)
             world.scale.calls(self.unit.source, inner)
             return unit.returned
-        calls = whole if method is None else whole | self.unit.join(method[:1])
         if self.may_call(found, method):
+            calls = self.handed(found, method, given, shape)
             reads_only = not shares.computes and (found is not MISSING or method is not None)
             shares.give(calls & ~TENSORS if reads_only else calls)
         if args and self.makes_entries(callee, shape):
@@ -102,6 +102,17 @@ class Calls(KnownCalls):
             if bound is not MISSING:
                 return self.known_call(bound, given, shape)
         return self.unknown_call(self.unit.of.get(callee, NONE), whole, shape)
+
+    def handed(
+        self, found: object, method: tuple[Var, str] | None, given: list[Share], shape: CallShape
+    ) -> Share:
+        """What a call may hand to functions that it calls."""
+        if found is not MISSING:
+            return handed(found, given, shape)
+        if method is None:
+            return union(given)
+        sorts = list.sort if method[1] == "sort" else found
+        return handed(sorts, given, shape) | self.unit.join(method[:1])
 
     def entries_are_made(self, factory: Var) -> None:
         """``defaultdict(Trie)``: it calls a class of the user's, if it is one, with nothing.
@@ -223,6 +234,8 @@ class Calls(KnownCalls):
                 shares.write(receiver)
                 takes_items = name in callees.TAKING_ITEMS and shape == CallShape((False,))
                 put = shares.inner(whole) if takes_items else whole
+                if name in callees.CALLING_METHODS:  # what is sorted stays what it is
+                    put = NONE
                 (shares.store if name == "__init__" else shares.contain)(put)
             if name in callees.WRITING_ARGUMENTS:
                 shares.write(whole)

@@ -170,7 +170,10 @@ class Functions(ABC):
 
     def made(self, lowered: Function, names: Names) -> None:
         """A function that the program makes as it runs."""
-        unit = self.of_function(lowered, names)
+        self.handed_on(self.of_function(lowered, names))
+
+    def handed_on(self, unit: Unit) -> None:
+        """A function is a value: it may be called with whatever a call gets."""
         if not unit.is_handed_on:
             unit.is_handed_on = self.shares.changed = True
 

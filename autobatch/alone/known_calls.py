@@ -144,13 +144,16 @@ class KnownCalls(Members):
         self, found: object, whole: Share, given: list[Share], shape: CallShape
     ) -> Share:
         """What changes its first argument, or puts its arguments into what it gives."""
-        shares = self.world.shares
+        shares, put_in = self.world.shares, held(found, given, shape)
+        if found in callees.CHOOSING:
+            code = ~CODE | handed(found, given, shape)  # of what it calls, nothing comes out
+            put_in, whole = put_in & code, whole & code
         if found in callees.CHANGES:
             shares.write(given[0] if shape.is_plain and given else whole)
             shares.contain(whole)
             return shares.within(whole)
         put = shares.store if found in callees.GIVING_ATTRIBUTES else shares.contain
-        put(deep(whole) | held(found, given, shape))
+        put(deep(whole) | put_in)
         copied = found in callees.COPIES
         return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
 
@@ -222,6 +225,15 @@ def union(shares: list[Share]) -> Share:
     for share in shares:
         found |= share
     return found
+
+
+def handed(found: object, given: list[Share], shape: CallShape) -> Share:
+    """What a function of Python's may hand to one that it gets: not that one itself."""
+    if not shape.is_plain:
+        return union(given)
+    placed = len(shape.positional)
+    named = dict(zip(map(str, shape.keywords), given[placed:], strict=True))
+    return union(callees.uncalled(found, given[:placed], named))
 
 
 def is_kind_of_tuple(found: object) -> bool:

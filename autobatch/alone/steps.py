@@ -88,7 +88,8 @@ class Steps(Calls):
             case Return(value=value) if unit.yields:
                 shares.store(unit.join([value]))  # what ``yield from`` gives, or an exception has
             case Return(value=value):
-                shares.gives(unit, lasting.returned(self.world, unit, self.known, value))
+                given = lasting.returned(self.world, unit, self.known, value)
+                shares.gives(unit, given)
             case Raise(exception=exception):
                 found = self.world.value(unit, self.known, exception)
                 if isinstance(found, type):  # which is called

@@ -64,7 +64,7 @@ class Unit:
     numbers: frozenset[Var] | None = None
     """Its variables that are numbers, once that has been asked."""
     is_handed_on: bool = False
-    """It is made as the program runs, and may be called with whatever a call gets."""
+    """It is a value, and may be called with whatever a call gets."""
     is_first: bool = False
     """The program begins with it, and nothing in it calls it."""
     given_back: Share = NONE

@@ -255,7 +255,7 @@ class World(Classes):
                 self.met_callable(each)
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.freed(self.unit(value))
-            self.escapes(self.unit(value))
+            self.handed_on(self.unit(value))
         elif kept.is_keeping(value):
             self.escapes(self.kept(value))
         elif kept.is_bound(value):

@@ -143,6 +143,10 @@ CALLED_AT: dict[Any, int] = {
 CALLED_BY_NAME = frozenset(
     {sorted, min, max, heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right}
 )
+CHOOSING = frozenset(
+    {sorted, min, max, heapq.merge, heapq.nlargest, heapq.nsmallest, functools.reduce}
+)
+"""Those that give some of what they get, or what the function gives that they call: not itself."""
 CALLS_NOTHING = (
     (READS - {json.dumps, json.loads} - library.CALLING) | (arrays.FUNCTIONS - arrays.CALLING)
 ) | {
