@@ -55,6 +55,8 @@ class Functions(ABC):
     """Whether the program may call functions that yield."""
     yields: bool = False
     """It calls some, or Python does (``__iter__``)."""
+    catches: bool = False
+    """Something catches exceptions, or does something where there is one."""
     imports: dict[int, Mapping[str, object]] = field(default_factory=dict)
     """What nested functions capture that imports assign."""
     nested: Inner = field(default_factory=Inner)

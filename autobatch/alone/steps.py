@@ -27,7 +27,7 @@ from autobatch.alone.taint import (
 )
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
-from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
+from autobatch.ir.program import Block, Call, CallShape, Function, Join, Op, Raise, Return, Var
 from autobatch.source import Span
 from autobatch.vm.purity import Names
 
@@ -73,10 +73,11 @@ class Steps(Calls):
         """The operations of a block; ``place`` is where the last one stands that was looked at."""
         if not all(map(self.is_managed, block.modes)) and not self.is_without_gradients(block):
             raise NotAlone("a mode is entered")
+        if block.handler is not None and not self.world.catches:
+            self.world.catches = self.world.shares.changed = True
         for op in block.ops:
             place[0] = op.span
-            shown = self.world.may_print and op.name in TEXTS
-            if not shown or not printing.ahead(self.known, block, op):
+            if op.name not in TEXTS or not self.is_lost(block, op):
                 self.op_or_why_not(op)
         place[0] = block.terminator.span
         shares, unit = self.world.shares, self.unit
@@ -97,6 +98,15 @@ class Steps(Calls):
                 shares.met(unit.join([exception]))  # it comes out where something is caught
             case Join():
                 raise NotAlone("calls are forked")
+
+    def is_lost(self, block: Block, text: Op) -> bool:
+        """Whether nobody sees a text, since the thread is about to leave plain Python.
+
+        It prints, or fails: then it goes the general way, from its beginning.
+        """
+        if self.world.may_print and printing.ahead(self.known, block, text):
+            return True
+        return not self.world.catches and only_raises(self.unit.function, block)
 
     def op_or_why_not(self, op: Op) -> None:
         """An operation; one that is refused does nothing where all reasons are asked for."""
@@ -250,3 +260,15 @@ class Steps(Calls):
         goes_on = op.name in GOING_THROUGH  # a list takes up what a tensor has as its rows
         shares.contain(deep(args) if goes_on else elements(args) & ~TENSORS)
         return base | shares.hidden | (args & TENSOR)
+
+
+def only_raises(function: Function, block: Block) -> bool:
+    """Whether what begins at a block's end is sure to end by an exception, or does not end."""
+    for _ in function.blocks:
+        if isinstance(block.terminator, Raise):
+            return True
+        following = block.successors()
+        if len(following) != 1:
+            return False
+        block = function.blocks[following[0]]
+    return False
