@@ -224,6 +224,12 @@ class Calls(KnownCalls):
             result |= unit.returned
         if name == "__init__" and any(issubclass(kind, BaseException) for kind in world.classes):
             shares.store(whole)  # Python's own, by ``super()``, keeps what it gets in ``args``
+        inherits = name in callees.OF_ITEMS
+        if inherits:  # Python's own, by ``super()`` say
+            result |= shares.within(receiver)
+            if name in callees.WRITING_ITEMS:
+                shares.write(receiver)
+                shares.contain(whole)
         if name == "_replace":
             self.escaping("_make", bound=False)
         made = None
@@ -252,7 +258,7 @@ class Calls(KnownCalls):
                 result |= shares.item(receiver) if name == "get" else shares.within(receiver)
                 if name not in callees.ELEMENT_METHODS:
                     result |= receiver
-        elif not (units or parts or name in world.assigned or world.has_field(name)):
+        elif not (units or parts or name in world.assigned or world.has_field(name) or inherits):
             world.doubt(f"the method {name} is not known")
         if name in world.assigned or world.has_field(name) or self.has_other(name):
             result |= self.unknown_call(shares.asked(receiver, name), whole, shape)

@@ -34,6 +34,7 @@ from autobatch.alone.kinds import (
     NotAlone,
     check_class,
     is_generated,
+    is_of_container,
     own_bases,
     titled,
 )
@@ -151,6 +152,7 @@ class Classes(Functions):
 
     def member(self, kind: type, name: str, member: Any) -> None:
         special = (name[:2] == "__" and name[-2:] == "__") or name == "_missing_"
+        special = special or is_of_container(kind, name)
         if isinstance(member, property):
             if special or name in self.names:
                 for function in (member.fget, member.fset, member.fdel):

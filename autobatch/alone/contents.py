@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autobatch.alone.kinds import DRAWS, NotAlone, check_class
+from autobatch.alone.kinds import DRAWS, NotAlone, check_class, is_container
 from autobatch.alone.modules import KINDS, MOST, check_module, held
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching import known_arrays as arrays
@@ -133,6 +133,8 @@ class Contents:
             if isinstance(part, (Random, *arrays.DRAWING)):
                 raise NotAlone(DRAWS)
             check_class(kind)
+            if is_container(kind):
+                raise NotAlone(f"{kind.__qualname__} is a class of containers: one existed before")
             self.classes.add(kind)
         is_tuple = issubclass(kind, tuple)
         fixed = issubclass(kind, Enum) or (is_tuple and not kind.__dictoffset__)

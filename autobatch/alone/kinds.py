@@ -1,4 +1,4 @@
-"""The user's classes whose instances are plain data: they hold attributes, and run nothing unseen.
+"""The user's classes whose instances are plain data: they hold things, and run nothing unseen.
 
 In: a class. Out: nothing, or ``NotAlone`` with a reason.
 """
@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import reprlib
 from abc import ABC, ABCMeta
+from collections import OrderedDict, deque
 from enum import Enum
 from types import FunctionType
 from typing import Generic
@@ -86,13 +87,25 @@ def own_bases(kind: type) -> list[type]:
 
 BARE = frozenset({object, Generic, ABC})
 """Bases that give instances nothing."""
+CONTAINERS = frozenset({dict, OrderedDict, list, set, deque})
+"""Bases that make containers of them: what is in these is with all that containers hold."""
+
+
+def is_container(kind: type) -> bool:
+    return not CONTAINERS.isdisjoint(kind.__mro__)
+
+
+def is_of_container(kind: type, name: str) -> bool:
+    """Whether Python may call a method by itself, since containers have one by that name."""
+    return any(name in vars(base) for base in CONTAINERS.intersection(kind.__mro__))
 
 
 def check_class(kind: type) -> None:
-    """Whether instances of a class are data: it, and all of its bases, hold attributes only."""
+    """Whether instances of a class are data: it, and all of its bases, hold things, and no more."""
     own = own_bases(kind)
     others = [base for base in kind.__mro__ if base not in own]
-    is_fine = BARE.issuperset(others) or is_special(kind) or issubclass(kind, nn.Module)
+    is_plain = (BARE | CONTAINERS).issuperset(others)
+    is_fine = is_plain or is_special(kind) or issubclass(kind, nn.Module)
     if not own or not is_fine:
         raise NotAlone(f"{kind.__qualname__} is no class of plain data{of_torch(kind)}")
     if not issubclass(kind, Enum) and type(kind) not in (type, ABCMeta):

@@ -167,7 +167,7 @@ class Members(Looks):
             return TENSOR | shares.asked(base, name)
         if name == "__class__":
             return world.kind_of(base)
-        if name[:2] == "__" and name not in ("__init__", "__getitem__"):
+        if name[:2] == "__" and name not in callees.OF_ITEMS:
             raise NotAlone(f"{name} is asked for")
         if is_called:
             return base  # a method: looked at where it is called

@@ -157,6 +157,9 @@ CALLS_NOTHING = (
 CALLING_METHODS = frozenset({"sort", "sub", "subn"})
 """Methods of Python's that may call what they get."""
 
+WRITING_ITEMS = frozenset({"__init__", "__setitem__", "__delitem__"})
+OF_ITEMS = WRITING_ITEMS | {"__getitem__"}
+"""Special methods that are asked for by name, of what a class inherits them from."""
 WRITING_ARGUMENTS = frozenset({"pack_into", "readinto", "readinto1", "shuffle"})
 """Methods that write what they get."""
 HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys", "_replace"})
