@@ -20,7 +20,7 @@ from torch import nn
 from autobatch.alone import arrays, asking, computing, patterns, printing, reads
 from autobatch.alone.classes import own_function
 from autobatch.alone.kinds import DRAWS, NotAlone
-from autobatch.alone.known_calls import KnownCalls, handed, union
+from autobatch.alone.known_calls import KnownCalls, first, handed, union
 from autobatch.alone.members import is_generator, is_method
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
@@ -219,6 +219,9 @@ class Calls(KnownCalls):
                 raise NotAlone(f"the method {name} of what may be a tensor")
             result |= known or NONE
             receiver &= ~TENSORS
+        if name == "new_child" and world.makes_chains and not units and not parts:
+            shares.chain(receiver | whole)
+            return first(given, shape) if shape.is_plain else whole | shares.within(whole)
         for unit, member in units:
             world.passed_by_name(unit, member, receiver, given, shape)
             result |= unit.returned

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from abc import ABCMeta, abstractmethod
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, EnumMeta
@@ -80,6 +81,8 @@ class Classes(Functions):
     """A class may be made."""
     makes_entries: bool = False
     """Dicts make instances of a class of the user's where they have no entry."""
+    makes_chains: bool = False
+    """There are ``ChainMap``s: what such a one writes and reads is what it has been given."""
     suppresses: bool = False
     """There are context managers of Python's, which give nothing."""
     assigned: set[str] = field(default_factory=set)
@@ -300,6 +303,11 @@ class Classes(Functions):
         if share & CODE:
             self.kinds_are_made()
         return self.kind_asked()
+
+    def made_of(self, found: object) -> None:
+        """A class of Python's is called, perhaps one that makes what hands on what it gets."""
+        if found is ChainMap and not self.makes_chains:
+            self.makes_chains = self.shares.changed = True
 
     def kinds_are_made(self) -> None:
         self.shares.changed |= not self.makes_kinds

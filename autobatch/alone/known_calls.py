@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections import ChainMap
 from dataclasses import dataclass
 from enum import Enum
 from types import (
@@ -120,6 +121,7 @@ class KnownCalls(Members):
         if found is super and len(given) == 2:
             return given[1]
         world.scale.made(found)
+        world.made_of(found)
         if arrays.is_function(found):
             world.meets_arrays()
             return arrays.called(found, given, shares, shape)
@@ -148,6 +150,9 @@ class KnownCalls(Members):
         if found in callees.CHOOSING:
             code = ~CODE | handed(found, given, shape)  # of what it calls, nothing comes out
             put_in, whole = put_in & code, whole & code
+        if found is ChainMap:  # it writes to the first, and holds the others
+            shares.chain(whole if shape.is_plain else whole | shares.within(whole))
+            return first(given, shape) if shape.is_plain else whole | shares.within(whole)
         if found in callees.CHANGES:
             shares.write(given[0] if shape.is_plain and given else whole)
             shares.contain(whole)
@@ -225,6 +230,11 @@ def union(shares: list[Share]) -> Share:
     for share in shares:
         found |= share
     return found
+
+
+def first(given: list[Share], shape: CallShape) -> Share:
+    """The first argument that has a place."""
+    return given[0] if shape.positional else NONE
 
 
 def handed(found: object, given: list[Share], shape: CallShape) -> Share:

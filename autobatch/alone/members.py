@@ -176,6 +176,8 @@ class Members(Looks):
             world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
             return self.lent_by_tensors(name, base)
+        if world.makes_chains and name in ("maps", "parents"):
+            return shares.of_chain(base, name) | shares.asked(base, name)
         return shares.asked(base & ~TENSORS, name)
 
     def lent_by_tensors(self, name: str, base: Share) -> Share:

@@ -7,7 +7,7 @@ ways take turns; a dict, a string, an instance is read thread by thread anyway.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -20,7 +20,9 @@ LISTS_OF_NUMBERS = 512
 """Threads up to which plain Python takes less time for lists of numbers."""
 DISPLAYS = frozenset({"dict", "set", "to_set", "format"})
 LIBRARY = library.READS | library.LENDS | arrays.FUNCTIONS | arrays.GENERATORS
-MADE = frozenset({dict, set, frozenset, str, deque, defaultdict, Counter, OrderedDict, Random})
+MADE = frozenset(
+    {dict, set, frozenset, str, deque, defaultdict, Counter, OrderedDict, ChainMap, Random}
+)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -104,6 +104,8 @@ class Shares:
     """What Python's classes give of what existed before: an enumeration's members."""
     held: Share = NONE
     """What existed before holds, modules say; it comes out of what existed before alone."""
+    chained: Share = NONE
+    """The dicts of each ``ChainMap``, but for the first, which is what it shares itself."""
     fields: dict[str, Share] = field(default_factory=dict)
     """What the program puts into attributes, by name; nothing else leads there, either."""
     is_pooled: bool = False
@@ -198,7 +200,7 @@ class Shares:
 
     def kept(self) -> Share:
         """All that may be within what the program gives back."""
-        found = self.heap | self.loose | self.held
+        found = self.heap | self.loose | self.held | self.chained
         for share in self.fields.values():
             found |= share
         return found
@@ -263,6 +265,21 @@ class Shares:
             self.held |= share
             self.changed = True
         self.met(share)
+
+    def chain(self, share: Share) -> None:
+        """A ``ChainMap`` is made of dicts."""
+        self.contain(deep(share))
+        if self.chained | share != self.chained:
+            self.chained |= share
+            self.changed = True
+        self.met(share)
+
+    def of_chain(self, share: Share, name: str) -> Share:
+        """What a ``ChainMap`` gives by a name that leads to its dicts: a list, or a part."""
+        found = share | self.chained
+        if name == "maps":
+            found |= (OUTER_DEEP if found & OUTER else NONE) | (OWN_DEEP if found & OWN else NONE)
+        return found
 
     def within(self, share: Share) -> Share:
         """What may come out of a container."""

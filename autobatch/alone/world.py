@@ -281,6 +281,7 @@ class World(Classes):
             self.shares.slices_are_made()
         if value in callees.READS or value in arrays.KINDS:
             return
+        self.made_of(value)
         before = self.keeps, self.raises
         self.keeps = True
         self.raises |= value in callees.GIVING_ATTRIBUTES or (

@@ -22,7 +22,7 @@ import math
 import operator
 import random
 import re
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from types import MethodDescriptorType
 from typing import Any, TypeVar
@@ -65,7 +65,7 @@ _KEEPING = frozenset({"_replace", "_asdict"})
 """Of named tuples."""
 _METHODS = _KEEPING | {
     name
-    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern, random.Random)
+    for kind in (*_TYPES, OrderedDict, ChainMap, re.Match, re.Pattern, random.Random)
     for name in dir(kind)
     if name[:2] != "__" and name not in ASKING
 }
@@ -118,7 +118,7 @@ LENDS = frozenset(
     | {heapq.merge, heapq.nsmallest, heapq.nlargest, dataclasses.replace, functools.cmp_to_key}
     | {re.match, re.search, re.fullmatch, re.findall, re.finditer, re.split, re.sub, re.compile}
     | {generating.items, generating.items_of_each}
-    | {functools.partial, functools.lru_cache, functools.cache}
+    | {functools.partial, functools.lru_cache, functools.cache, ChainMap}
     | _unbound((list, dict, set, frozenset, tuple, deque))
     | {*_functions(itertools), *(getattr(operator, name) for name in _OPERATORS.split())}
     | library.LENDS
