@@ -20,7 +20,7 @@ from types import (
 import torch
 from torch import nn
 
-from autobatch.alone import arrays, computing, dispatched, kept, reads
+from autobatch.alone import arrays, computing, derivatives, dispatched, kept, reads
 from autobatch.alone.kinds import NotAlone, titled
 from autobatch.alone.members import Members
 from autobatch.alone.modules import MAKING, own_forward
@@ -69,6 +69,9 @@ class KnownCalls(Members):
         elif isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             found = MethodType(world.meant(found.__func__), found.__self__)
         whole = union(given)
+        derived = derivatives.derived(found) if shares.computes else None
+        if derived is not None:
+            return self.differentiated(derived, whole, given, shape)
         if self.is_of_torch(found):
             return computing.called(found, whole, shares, shape)
         if callees.is_known(found):
@@ -202,6 +205,19 @@ class KnownCalls(Members):
             unit = world.unit(called)
             world.passed(unit, [world.met(found), *given], shape, 1)
         return unit.returned
+
+    def differentiated(
+        self, function: FunctionType, whole: Share, given: list[Share], shape: CallShape
+    ) -> Share:
+        """A derivative of a function of the user's, which it calls with tensors of its own."""
+        world, shares = self.world, self.world.shares
+        unit = world.unit(world.meant(function))
+        world.freed(unit)
+        tensors = TENSOR | (shares.within(whole) & FOREIGN)
+        world.passed(unit, [share | tensors for share in given], shape)
+        world.scale.calls(self.unit.source, unit.source)
+        shares.contain(tensors)  # those of a function of several are in a tuple
+        return tensors | unit.returned
 
     def module_called(self, module: nn.Module, given: list[Share], shape: CallShape) -> Share:
         """A module is called: it runs its forward, and that of what it holds."""

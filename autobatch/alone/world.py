@@ -20,13 +20,24 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from autobatch.alone import computing, dispatched, kept
+from autobatch.alone import computing, derivatives, dispatched, kept
 from autobatch.alone.classes import Classes
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents
 from autobatch.alone.kinds import DRAWS, NotAlone, titled
 from autobatch.alone.modules import own_forward
-from autobatch.alone.taint import ARRAY, CODE, NONE, OUTER, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
+from autobatch.alone.taint import (
+    ARRAY,
+    CODE,
+    NONE,
+    OUTER,
+    OUTER_DEEP,
+    OUTERS,
+    TENSOR,
+    TENSORS,
+    Share,
+    Unit,
+)
 from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_callees as callees
 
@@ -250,6 +261,11 @@ class World(Classes):
             self.calls_torch = True
             self.may_write_in_place |= value in computing.WRITING_WHERE_ASKED
             self.shares.changed |= before != (self.calls_torch, self.may_write_in_place)
+        elif self.shares.computes and (function := derivatives.derived(value)) is not None:
+            self.met_callable(self.meant(function))
+            self.shares.give(TENSOR)  # it gets tensors that stand for what the derivative gets
+            self.shares.changed |= not self.calls_torch
+            self.calls_torch = True
         elif dispatched.is_dispatching(value):
             for each in self.dispatched(value):
                 self.met_callable(each)
