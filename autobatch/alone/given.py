@@ -20,7 +20,7 @@ from autobatch.alone.contents import SCALARS, Contents
 from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, OUTER_DEEP, OWNS, TENSOR, Share
 from autobatch.alone.world import outer
 from autobatch.arguments.batch import Batch
-from autobatch.arguments.mapped import Mapped, has_mapped
+from autobatch.arguments.mapped import COPIED, Mapped, has_mapped
 from autobatch.batching import known_arrays as arrays
 from autobatch.compat import is_wrapped
 from autobatch.options import Options
@@ -170,3 +170,28 @@ def is_readable(tensor: Tensor) -> bool:
         and tensor.device.type in ("cpu", "cuda")
         and not is_wrapped(tensor)
     )
+
+
+def is_opaque(value: Any) -> bool:
+    """Whether something is within a value that may hold others, and of which there are no copies.
+
+    An instance of a user's class, an iterator.
+    """
+    if type(value) in SCALARS:
+        return False
+    waiting, seen = [value], {id(value)}
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict) and type(each) in COPIED:
+            parts = [*each, *each.values()]
+        elif type(each) in COPIED or isinstance(each, tuple | frozenset):
+            parts = list(each)
+        elif isinstance(each, Tensor | np.ndarray | np.generic):
+            continue
+        else:
+            return True
+        for part in parts:
+            if type(part) not in SCALARS and id(part) not in seen:
+                seen.add(id(part))
+                waiting.append(part)
+    return False

@@ -76,6 +76,8 @@ class Grounds:
 class Proof:
     """``copies``: a thread needs containers of its own; ``returns``: it may give back some.
 
+    ``keeps_own``: some of those that it is given may be within what it gives back.
+
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
@@ -99,6 +101,7 @@ class Proof:
     prints: Span | None = None
     attached: bool = False
     is_alone: bool = False
+    keeps_own: bool = False
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -188,6 +191,7 @@ def proved(
         world.printed,
         world.attached,
         computes and are_refused(world),
+        bool(whole & OWN),
     )
 
 

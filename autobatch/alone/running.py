@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from autobatch.alone.computing import Limits, need_gradients
 from autobatch.alone.contents import Contents
-from autobatch.alone.given import Given, arguments
+from autobatch.alone.given import Given, arguments, is_opaque
 from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.printing import GaveUp, giving_up
 from autobatch.alone.proof import Proof, proved
@@ -329,14 +329,24 @@ def run(asked: Asked, proof: Proof, within: float = inf) -> Alone:
     count = len(given) - len(names)
     shared = [each.is_as_it_is for each in given.values()]
     own = [each.is_copied for each in asked.given.values()]
-    kept = map(operator.or_, shared, own)
-    copied = [proof.copies and not each for each in kept]
-    copies = any(copied)
+    copied = [not each for each in map(operator.or_, shared, own)]
+    copies = proof.copies and any(copied)
     gives_copies = proof.returns and (any(shared) or not proof.copies)
 
     def items(name: int | str) -> Sequence[Any]:
         each = given[name]
         return [each.value] * size if each.items is None else each.items
+
+    def called(row: Sequence[Any], copies: bool) -> Any:
+        if copies:
+            memo: Memo = {}
+            row = tuple(
+                private(item, memo=memo) if is_copied else item
+                for is_copied, item in zip(copied, row, strict=True)
+            )
+        if names:
+            return plain(*row[:count], **dict(zip(names, row[count:], strict=True)))
+        return plain(*row)
 
     found: list[Any] = []
     rest: list[int] = []
@@ -349,16 +359,9 @@ def run(asked: Asked, proof: Proof, within: float = inf) -> Alone:
                 rest += range(index, size)
                 break
             try:
-                if copies:
-                    memo: Memo = {}
-                    row = tuple(
-                        private(item, memo=memo) if is_copied else item
-                        for is_copied, item in zip(copied, row, strict=True)
-                    )
-                if names:
-                    value = plain(*row[:count], **dict(zip(names, row[count:], strict=True)))
-                else:
-                    value = plain(*row)
+                value = called(row, copies)
+                if proof.keeps_own and not copies and is_opaque(value):
+                    value = called(row, copies=True)  # nobody has seen what the first call did
                 if gives_copies:
                     value = private(value)
             except KeyboardInterrupt:  # the user's, not the program's
