@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import autobatch
+from autobatch.alone import contents
 from autobatch.errors import AutobatchError
 
 pytestmark = pytest.mark.usefixtures("plain_is_better")
@@ -303,3 +304,51 @@ def test_a_method_of_what_existed_is_told_from_a_lists(kind):
         with autobatch.counts() as counts, pytest.raises(AutobatchError):
             autobatch.vmap(takes)(autobatch.objects(given), GAPS)
         assert counts.plain == 0 and all(each.left == 3 for each in given)
+
+
+class Code(Enum):
+    PUSH = 0
+    ADD = 1
+
+
+class Holding(Enum):
+    ROWS = ([1],)
+
+    def __init__(self, rows):
+        self.rows = rows
+
+
+def interprets(program):
+    stack = []
+    for code, number in program:
+        if code is Code.PUSH:
+            stack.append(number)
+        else:
+            stack.append(stack.pop() + stack.pop())
+    return stack[-1]
+
+
+def writes_what_a_member_holds(pair):
+    pair[0].rows.append(1)
+    return len(pair)
+
+
+def test_members_are_looked_through_once(monkeypatch):
+    programs = [[(Code.PUSH, n), (Code.PUSH, 2), (Code.ADD, None)] * 3 for n in range(20)]
+    looked, slots_of = [], contents.slots_of
+    monkeypatch.setattr(contents, "slots_of", lambda kind: looked.append(kind) or slots_of(kind))
+    batched = autobatch.vmap(interprets)
+    for _ in range(4):
+        looked.clear()
+        with autobatch.counts() as counted:
+            found = batched(autobatch.objects(programs))
+        assert counted.plain == len(programs)
+        assert found.tolist() == list(map(interprets, programs))
+    assert len(looked) <= 2 * len(Code)
+
+
+def test_what_members_of_arguments_hold_is_not_written():
+    pairs = [(Holding.ROWS, 1), (Holding.ROWS, 2)]
+    with pytest.raises(AutobatchError):
+        autobatch.vmap(writes_what_a_member_holds)(autobatch.objects(pairs))
+    assert Holding.ROWS.rows == [1]

@@ -78,6 +78,8 @@ class Contents:
     tensors: list[Tensor] = field(default_factory=list)
     slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
     """Of the classes that have been met, whose instances can be written to."""
+    members: set[int] = field(default_factory=set)
+    """Members of enumerations that have been looked through: numbers and texts, as most are."""
 
     def nature(self, value: Any) -> int:
         """What of a value can be written to."""
@@ -86,6 +88,8 @@ class Contents:
         todo, seen, written = [value], {id(value)}, 0
         while todo:
             part = todo.pop()
+            if id(part) in self.members:
+                continue
             kind = type(part)
             if kind in CONTAINERS:
                 self.has_instances |= kind is Counter
@@ -170,6 +174,8 @@ class Contents:
     def parts(self, part: Any) -> list[Any]:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
+        if kind is tuple or kind in CONTAINERS:
+            return self.parts_of_container(part)
         slots = self.slots.get(kind)
         if slots is None:
             return self.parts_of_other(part)
@@ -181,6 +187,12 @@ class Contents:
             return found + self.let_go(self.compound(slotted(part, slots)))
         return self.let_go(self.compound(slotted(part, slots)))
 
+    def parts_of_container(self, part: Any) -> list[Any]:
+        found = self.compound(part)
+        if type(part) in DICTS:
+            found += self.compound(part.values())
+        return self.let_go(found)
+
     def parts_of_other(self, part: Any) -> list[Any]:
         """The same of what is no instance of a class that has been met."""
         kind = type(part)
@@ -188,12 +200,11 @@ class Contents:
             return self.compound(held(part))
         if isinstance(part, CALLABLES | Tensor | np.ndarray | np.generic) or kind in library.TIMES:
             return []
-        if kind in DICTS:
-            found = [*self.compound(part), *self.compound(part.values())]
-        elif kind in CONTAINERS or isinstance(part, tuple | frozenset):
-            found = self.compound(part)
-        else:
-            found = self.compound(attributes(part, slots_of(kind)))
+        if isinstance(part, tuple | frozenset):
+            return self.parts_of_container(part)
+        found = self.compound(attributes(part, slots_of(kind)))
+        if isinstance(part, Enum) and all(each is kind for each in found):
+            self.members.add(id(part))  # its class keeps it alive
         return self.let_go(found)
 
     def let_go(self, found: list[Any]) -> list[Any]:

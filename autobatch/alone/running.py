@@ -352,7 +352,8 @@ def run(asked: Asked, proof: Proof, within: float = inf) -> Alone:
     rest: list[int] = []
     failures: dict[int, BaseException] = {}
     stopped, printed = False, 0
-    rows, begin = zip(*[items(name) for name in given], strict=True), thread_time()
+    rows = zip(*[items(name) for name in given], strict=True)
+    begin = thread_time() if within < inf else 0.0
     with giving_up(proof.prints is not None):
         for index, row in enumerate(rows):
             if printed >= FEW and is_much(printed, index):
@@ -381,7 +382,7 @@ def run(asked: Asked, proof: Proof, within: float = inf) -> Alone:
                 if stopped:
                     break
             found.append(value)
-            if not index and within < (thread_time() - begin) * size:
+            if not index and within < inf and within < (thread_time() - begin) * size:
                 return Alone([], np.arange(size), False, {}, 0, is_long=True)
     found += [None] * (size - len(found))
     return Alone(found, np.array(rest, dtype=np.int64), stopped, failures, printed)
