@@ -146,7 +146,7 @@ class Calls(KnownCalls):
             if world.may_write_in_place and says_more:
                 raise NotAlone("it may write in place")
             made = TENSOR
-        got = whole | own
+        got = whole | (own & ~CODE)  # what it calls does not come out itself
         return got | shares.within(got) | shares.hidden | shares.lent | made
 
     def entered(self, name: str, given: list[Share], shape: CallShape) -> Share:

@@ -120,6 +120,11 @@ class Classes(Functions):
         self.shares.changed |= not self.builds
         self.builds = True
 
+    def fields_are_replaced(self) -> None:
+        """Instances are made of what others hold."""
+        self.anything_is_built()
+        self.shares.give(self.shares.kept())
+
     def asks(self, name: str, base: Share = OUTER_DEEP) -> None:
         """An attribute is asked for, or written, by its name; a cached one is kept in ``base``."""
         if name in FRAMES:
@@ -287,8 +292,8 @@ class Classes(Functions):
         if isinstance(member, classmethod):
             own = NONE
         else:
-            if receiver & CODE:  # asked of a class, perhaps, it gets what it is given
-                self.passed(unit, given, shape)
+            if receiver & CODE and may_fit(unit.function, shape):
+                self.passed(unit, given, shape)  # asked of a class, perhaps, it gets what is given
             own = self.shares.instance(unit, receiver)
         self.passed(unit, [own, *given], shape, 1)
 
@@ -346,6 +351,17 @@ class Classes(Functions):
         defaults = own_attribute(kind, "_field_defaults") if issubclass(kind, tuple) else None
         for value in defaults.values() if isinstance(defaults, dict) else ():  # a named tuple's
             self.shares.store(self.met(value))
+
+
+def may_fit(function: Function, shape: CallShape) -> bool:
+    """Whether a call gives all parameters something that have no default."""
+    if not shape.is_plain:
+        return True
+    rest = function.params[len(shape.positional) :]
+    return all(
+        param.has_default or param.kind.startswith("var_") or param.name in shape.keywords
+        for param in rest
+    )
 
 
 def is_first_only_called(function: Function) -> bool:

@@ -161,7 +161,7 @@ class Functions(ABC):
             unit.escapes = self.shares.changed = True
 
     def builds_by(self, unit: Unit) -> None:
-        """It may be called with anything, for a new instance."""
+        """It may be called for a new instance, of a class that is a value."""
         if not unit.is_built_by:
             unit.is_built_by = self.shares.changed = True
 

@@ -109,7 +109,7 @@ class KnownCalls(Members):
             made = TENSORS if found in computing.STARTING else TENSOR
             return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
         if found is dataclasses.replace:
-            world.anything_is_built()
+            world.fields_are_replaced()
         if found in callees.GOING_THROUGH_FIELDS:
             world.meets_parts()
             shares.pool()
@@ -150,9 +150,10 @@ class KnownCalls(Members):
     ) -> Share:
         """What changes its first argument, or puts its arguments into what it gives."""
         shares, put_in = self.world.shares, held(found, given, shape)
-        if found in callees.CHOOSING:
-            code = ~CODE | handed(found, given, shape)  # of what it calls, nothing comes out
+        if found in callees.CHOOSING | callees.APPLYING:
+            code = ~CODE | handed(found, given, shape)  # what it calls does not come out itself
             put_in, whole = put_in & code, whole & code
+            whole |= shares.lent if found in callees.APPLYING else NONE
         if found is ChainMap:  # it writes to the first, and holds the others
             shares.chain(whole if shape.is_plain else whole | shares.within(whole))
             return first(given, shape) if shape.is_plain else whole | shares.within(whole)

@@ -27,6 +27,7 @@ from autobatch.alone.looks import Looks
 from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
 from autobatch.batching import known_callees as callees
+from autobatch.batching import known_library as library
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op, Var
 from autobatch.structure import own_attribute
@@ -234,6 +235,8 @@ class Members(Looks):
 
     def assigned(self, name: str, base: Share) -> None:
         """An attribute is written or deleted."""
+        if name in library.HIDDEN:
+            raise NotAlone(f"{name} may be a part of a fraction")
         self.world.shares.changed |= name not in self.world.assigned
         self.world.assigned.add(name)
         self.world.asks(name, base)  # of a property, perhaps

@@ -50,7 +50,7 @@ class Unit:
     is_bound: bool = False
     """So it may, but as a method of an instance, which no tensor is."""
     is_built_by: bool = False
-    """So it may, for an instance that is new."""
+    """It may be called with whatever a call gets, for an instance that is new."""
     is_free: bool = False
     """It is called as a function, too, where it is a method."""
     is_of_members: bool = False
@@ -232,7 +232,7 @@ class Shares:
             put = self.fields.get(unit.property_of, NONE) | self.loose
             self.add(unit, params[1:], put)
         elif unit.is_built_by:
-            self.add(unit, params[1:], self.anything)
+            self.add(unit, params[1:], self.given)
         elif unit.is_handed_on:
             self.add(unit, params, self.given)
 

@@ -308,7 +308,7 @@ class World(Classes):
             self.meets_parts()
             self.shares.pool()
         if value is dataclasses.replace:
-            self.anything_is_built()
+            self.fields_are_replaced()
         if value is type:
             self.shares.lend(self.kind_asked())
 

@@ -30,6 +30,7 @@ from autobatch.batching.containers.callees import (
     is_fresh,
     is_hashable,
     is_used_up,
+    makes_by_code,
     refuse_backward,
     refuse_optimizer,
     refuse_tensor_hook,
@@ -256,7 +257,8 @@ def host_call(context: Context, target: Target) -> Cell:
     callee, args, kwargs = target.callee, target.args, target.kwargs
     guards.refuse_iterators(context, callee, args, kwargs)
     cells = [*args, *kwargs.values()]
-    if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):
+    runs_code = any(map(is_code, cells)) or makes_by_code(callee, args, kwargs)
+    if not runs_code and all(type(read(cell)) is Uniform for cell in cells):
         names, count = list(kwargs), len(args)
         return once(
             context,

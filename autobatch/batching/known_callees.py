@@ -144,9 +144,14 @@ CALLED_BY_NAME = frozenset(
     {sorted, min, max, heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right}
 )
 CHOOSING = frozenset(
-    {sorted, min, max, heapq.merge, heapq.nlargest, heapq.nsmallest, functools.reduce}
+    {sorted, min, max, heapq.merge, heapq.nlargest, heapq.nsmallest}
+    | {filter, itertools.takewhile, itertools.dropwhile, itertools.filterfalse}
 )
-"""Those that give some of what they get, or what the function gives that they call: not itself."""
+"""Those that give some of what they get, by what a function says of it."""
+APPLYING = frozenset(
+    {map, functools.reduce, itertools.starmap, itertools.accumulate, itertools.groupby}
+)
+"""Those that give what a function gives, or some of what they get."""
 CALLS_NOTHING = (
     (READS - {json.dumps, json.loads} - library.CALLING) | (arrays.FUNCTIONS - arrays.CALLING)
 ) | {

@@ -124,9 +124,10 @@ ASKED_BY_ANY: frozenset[str] = frozenset().union(*ASKED.values())
 
 FIXED = frozenset(
     {decimal.Decimal, datetime.date, datetime.timedelta, datetime.timezone, uuid.UUID}
-    | {struct.Struct}
+    | {struct.Struct, fractions.Fraction}
 )
-"""Classes of values that nobody can write to."""
+"""Classes of values that nobody can write to, but by what is ``HIDDEN`` of a fraction."""
+HIDDEN = frozenset(fractions.Fraction.__slots__)
 TIMES = frozenset({datetime.datetime, datetime.time})
 """So are these, where their time zone is one of Python's."""
 _CLOCK = frozenset({"now", "today", "utcnow"})

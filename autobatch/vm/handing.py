@@ -83,9 +83,10 @@ class Handing:
         if type(item) is MethodWrapperType and is_call_of_function(item):
             function = self.twin(item.__self__)
             return item if function is item.__self__ else function
-        if isinstance(item, Closure | type):
-            if isinstance(item, type):
-                refuse_finalizer(self.span, item)
+        if isinstance(item, type):
+            refuse_finalizer(self.span, item)
+            return self.kind(item)
+        if isinstance(item, Closure):
             return item
         if asks_by_name(item):
             return watched(self, self.foreign.holds, item)
@@ -114,6 +115,17 @@ class Handing:
         watch.entered(function)
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)
+
+    def kind(self, kind: type) -> Any:
+        """A class of the user's, or what makes its instances by a twin of its ``__init__``."""
+        made = next(vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
+        is_plain = type(kind).__call__ is type.__call__ and isinstance(made, FunctionType)
+        if not is_plain or effect_of(made) != "program":
+            return kind
+        if not self.library.has_effects(made, None, self.draws == "error", makes=True):
+            return kind
+        twin = self.twin(made)
+        return kind if twin is made else partial(instance, kind, twin)
 
     def refuse_generator(self, function: FunctionType, given: Given) -> None:
         """Refuse a function that yields where others may see what it does.
@@ -192,6 +204,14 @@ class Handing:
             and effect_of(function) == "program"
             and not function.__code__.co_flags & NO_FUNCTION
         )
+
+
+def instance(kind: type, init: Callable[..., None], *args: Any, **kwargs: Any) -> Any:
+    """What calling a class gives, whose ``__init__`` is ``init``."""
+    made = kind.__new__(kind, *args, **kwargs)
+    if isinstance(made, kind):
+        init(made, *args, **kwargs)
+    return made
 
 
 def is_write(error: AutobatchError) -> bool:

@@ -243,11 +243,13 @@ class Library:
             code = self.suspended[key] = self.made(lowered)
         return code
 
-    def has_effects(self, function: FunctionType, obj: object, draws: bool = False) -> bool:
+    def has_effects(
+        self, function: FunctionType, obj: object, draws: bool = False, makes: bool = False
+    ) -> bool:
         """Whether a method may do what can be seen after it, to its receiver among others.
 
         What cannot be judged does. ``obj`` is the receiver, None where there are several.
-        ``draws``: to draw is an effect, too.
+        ``draws``: to draw is an effect, too. ``makes``: it is for a receiver that is new.
         """
         receiver = MISSING if obj is None else obj
         if not is_looked_into(function):
@@ -258,7 +260,8 @@ class Library:
             return True
         names = Names.of(function, receiver)
         purity = self.purity(code, names)
-        if not purity.is_pure or purity.writes or (draws and purity.draws):
+        own = {param.name for param in code.function.params[:1]} if makes else set()
+        if not purity.is_pure or purity.writes - own or (draws and purity.draws):
             return True
         known = Known(code.function, names, code.definitions)
         return not known.calls_only(self.methods)

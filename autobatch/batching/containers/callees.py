@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
+from autobatch.batching.known_callees import is_called_at
 from autobatch.batching.switching import switches
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import (
@@ -39,6 +40,14 @@ def is_code(cell: Cell) -> bool:
     if not callable(obj) or switches(obj):
         return callable(obj)
     return not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
+
+
+def makes_by_code(callee: Any, args: Sequence[Cell], kwargs: Mapping[str, Cell]) -> bool:
+    """Whether a host call makes instances of a user's class that it is given, ``map(Node, xs)``."""
+    places: list[tuple[int | str, Cell]] = [*enumerate(args), *kwargs.items()]
+    called = (cell for place, cell in places if is_called_at(callee, place, len(args)))
+    kinds = (getattr(read(cell), "obj", None) for cell in called)
+    return any(isinstance(kind, type) and effect_of(kind) == "program" for kind in kinds)
 
 
 def is_used_up(cell: Cell) -> bool:
