@@ -95,6 +95,14 @@ class Grown:
         self.row = row
 
 
+@dataclass
+class Posted:
+    row: list
+
+    def __post_init__(self):
+        self.row.append(8)
+
+
 class Kept:
     def __init__(self, row, more=0):
         self.row = row
@@ -140,6 +148,14 @@ def grows_what_existed(text):
 
 def grows_by_a_table(text):
     return len([Kept, Grown][1](SHARED[0]).row) + len(text)
+
+
+def grows_after_its_init(text):
+    return len(list(map(Posted, SHARED))) + len(text)
+
+
+def grows_after_any_init(text):
+    return len([Posted, Kept][0](SHARED[0]).row) + len(text)
 
 
 def grows_by_a_field(text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -61,6 +62,51 @@ class Letter:
         return self.letters > other.letters
 
 
+class Late:
+    def __init__(self, row: list[int]) -> None:
+        self.row = row
+        self.row.append(7)
+
+
+class Later:
+    def __init__(self, row: list[int]) -> None:
+        self.row = row
+        grow(self)
+
+
+def grow(each: Later) -> None:
+    each.row += [6]
+
+
+@dataclass
+class Posted:
+    row: list[int]
+
+    def __post_init__(self) -> None:
+        self.row.append(8)
+
+
+@dataclass(frozen=True)
+class Noted:
+    text: str
+    more: InitVar[int] = 3
+
+    def __post_init__(self, more: int) -> None:
+        SEEN.append(more)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What it writes is its own."""
+
+    text: str
+    more: InitVar[int] = 3
+    counts: list[int] = field(default_factory=list)
+
+    def __post_init__(self, more: int) -> None:
+        self.counts.append(more + len(self.text))
+
+
 class Held(dict[str, int]):
     def __init__(self, letter: str) -> None:
         super().__init__({letter: 1})
@@ -92,7 +138,26 @@ def makes_entries(text: str) -> int:
     return sum(entries[letter].value for letter in text + "x")
 
 
-REFUSED = [maps_what_existed, maps_an_heir, maps_noting, sorts_by, applies, makes_entries]
+def maps_late(text: str) -> int:
+    return len(list(map(Late, SHARED))) + len(text)
+
+
+def maps_later(text: str) -> int:
+    return len([*map(Later, [[len(text)], SHARED[0]])])
+
+
+def maps_posted(text: str) -> int:
+    return len(list(map(Posted, SHARED))) + len(text)
+
+
+def maps_noted(text: str) -> int:
+    return len(list(map(Noted, text + "x")))
+
+
+REFUSED = [
+    *(maps_late, maps_later, maps_posted, maps_noted),
+    *[maps_what_existed, maps_an_heir, maps_noting, sorts_by, applies, makes_entries],
+]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -116,6 +181,9 @@ def makes(text: str) -> tuple[int, str]:
     letters = [*map(Letter, text, range(9)), *map(partial(Letter, size=3), text)]
     best = sorted(letters) + sorted(text, key=Letter)  # type: ignore[arg-type,operator]
     held = sum(each["size"] for each in map(Held, text))
+    held += sum(each.counts[0] for each in map(Counted, text, range(4)))
+    rows = [each.row for each in map(Late, [[len(text)], [2]])]
+    held += sum(map(len, rows))
     return sum(each.more for each in letters) + held, "".join(map(str, best[-1:])).lower()[:1]
 
 

@@ -157,6 +157,8 @@ class Classes(Functions):
                     self.member(kind, name, member)
             if self.builds:
                 self.defaults(kind)
+                if not has_own_init(kind):  # it puts what it gets into attributes
+                    self.shares.store(self.shares.given)
 
     def member(self, kind: type, name: str, member: Any) -> None:
         special = (name[:2] == "__" and name[-2:] == "__") or name == "_missing_"
@@ -351,6 +353,12 @@ class Classes(Functions):
         defaults = own_attribute(kind, "_field_defaults") if issubclass(kind, tuple) else None
         for value in defaults.values() if isinstance(defaults, dict) else ():  # a named tuple's
             self.shares.store(self.met(value))
+
+
+def has_own_init(kind: type) -> bool:
+    """Whether the user has written the ``__init__`` that makes instances of a class."""
+    made = next((vars(b)["__init__"] for b in own_bases(kind) if "__init__" in vars(b)), None)
+    return isinstance(made, FunctionType) and not is_generated(made)
 
 
 def may_fit(function: Function, shape: CallShape) -> bool:

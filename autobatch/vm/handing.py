@@ -24,7 +24,7 @@ from types import (
 from typing import Any
 
 from autobatch.batching.calling.resolving import is_call_of_function
-from autobatch.batching.effects import effect_of
+from autobatch.batching.effects import effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.generators import Given, is_generator
 from autobatch.batching.host.getters import note_function, note_named
@@ -37,6 +37,7 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, lower
 from autobatch.ir.definitions import definitions_of
 from autobatch.source import Span
+from autobatch.structure import own_attributes
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.looking import Looking, seen
 from autobatch.vm.nested import Nested
@@ -117,15 +118,20 @@ class Handing:
         return interpreted if receiver is None else partial(interpreted, receiver)
 
     def kind(self, kind: type) -> Any:
-        """A class of the user's, or what makes its instances by a twin of its ``__init__``."""
-        made = next(vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base))
+        """A class of the user's, or what makes its instances by a twin of its ``__init__``.
+
+        Or of the ``__post_init__`` of a dataclass, where instances have a place for it.
+        """
+        init = inherited(kind, "__init__")
+        by_post = is_generated_init(init) and bool(kind.__dictoffset__)
+        made = inherited(kind, "__post_init__") if by_post else init
         is_plain = type(kind).__call__ is type.__call__ and isinstance(made, FunctionType)
         if not is_plain or effect_of(made) != "program":
             return kind
-        if not self.library.has_effects(made, None, self.draws == "error", makes=True):
+        if not self.library.has_effects(made, None, self.draws == "error", makes=not by_post):
             return kind
         twin = self.twin(made)
-        return kind if twin is made else partial(instance, kind, twin)
+        return partial(dataclass_instance if by_post else instance, kind, twin)
 
     def refuse_generator(self, function: FunctionType, given: Given) -> None:
         """Refuse a function that yields where others may see what it does.
@@ -212,6 +218,22 @@ def instance(kind: type, init: Callable[..., None], *args: Any, **kwargs: Any) -
     if isinstance(made, kind):
         init(made, *args, **kwargs)
     return made
+
+
+def dataclass_instance(kind: type, post: Callable[..., None], *args: Any, **kwargs: Any) -> Any:
+    """What calling a dataclass gives, whose ``__post_init__`` is ``post``."""
+    made = kind.__new__(kind, *args, **kwargs)
+    own_attributes(made)["__post_init__"] = partial(post, made)  # type: ignore[index]
+    try:
+        made.__init__(*args, **kwargs)
+    finally:
+        own_attributes(made).pop("__post_init__", None)  # type: ignore[union-attr]
+    return made
+
+
+def inherited(kind: type, name: str) -> Any:
+    """What instances of a class have from it by a name, as it stands in a class."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def is_write(error: AutobatchError) -> bool:

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from autobatch.batching.calling.resolving import resolve_object
-from autobatch.batching.effects import effect_of
+from autobatch.batching.effects import MUTATING_METHODS, effect_of, is_inplace_name
 from autobatch.batching.generators import is_generator
 from autobatch.batching.host.own_methods import is_quiet_code
 from autobatch.batching.kinds import found_in_class, generated_init, is_plain_code
@@ -23,6 +23,7 @@ from autobatch.errors import AutobatchError
 from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_function, lower_program
 from autobatch.ir.definitions import definitions_of
+from autobatch.ir.ops import info
 from autobatch.ir.program import Function, Program
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
@@ -260,10 +261,11 @@ class Library:
             return True
         names = Names.of(function, receiver)
         purity = self.purity(code, names)
-        own = {param.name for param in code.function.params[:1]} if makes else set()
-        if not purity.is_pure or purity.writes - own or (draws and purity.draws):
-            return True
         known = Known(code.function, names, code.definitions)
+        own = known.function.params[:1] if makes and sets_only_itself(known) else ()
+        written = purity.writes - {param.name for param in own}
+        if not purity.is_pure or written or (draws and purity.draws):
+            return True
         return not known.calls_only(self.methods)
 
     def purity(self, code: Code, names: Names) -> Purity:
@@ -527,3 +529,24 @@ def has_no_init(kind: type) -> bool:
     """Whether building an instance runs nothing."""
     init: object = kind.__init__  # type: ignore[misc]
     return init is object.__init__
+
+
+def sets_only_itself(known: Known) -> bool:
+    """Whether an ``__init__`` writes nothing but attributes of its instance, which is new.
+
+    What it puts into these existed before, perhaps: ``self.row = row; self.row.append(1)``.
+    """
+    names = {param.name for param in known.function.params[:1]}
+    for block in known.function.blocks:
+        for op in block.ops:
+            is_own = op.name == "setattr" and op.args[0] in names
+            if info(op.name).effect == "writes" and not is_own:
+                return False
+    for callee, _ in known.calls():
+        found, method = known.looked_up(callee), known.method(callee)
+        if found is not MISSING:
+            if effect_of(found) in ("program", "unknown", "write"):
+                return False
+        elif method is None or method[1] in MUTATING_METHODS or is_inplace_name(method[1]):
+            return False
+    return True
