@@ -70,5 +70,5 @@ def test_rows_of_parts_that_nothing_needs_are_known() -> None:
     _, second = cut(data, (2, 3))
     taken = second * 2.0
     notes_of(data.grad_fn)[PLACE] = "data"
-    masks = needed([taken.grad_fn]).masks
+    masks = needed([(taken.grad_fn, 0)]).masks
     np.testing.assert_array_equal(masks["data"], [False, False, True, True, True])
