@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.results import holding
 from tests.test_gradients_present import WAYS
 
 NS = torch.tensor([0, 2, 3, 1, 4])
@@ -177,6 +178,16 @@ def held_tensors(value: Any) -> list[Tensor]:
         return held_tensors(value.y)
     parts = value.values() if isinstance(value, dict) else value
     return [tensor for part in parts for tensor in held_tensors(part)]
+
+
+def test_functions_hold_what_the_program_gave_them(monkeypatch):
+    """Not the engine that runs them, by which everything there is can be reached."""
+    looked: list[Any] = []
+    parts_of = holding.parts_of
+    monkeypatch.setattr(holding, "parts_of", lambda obj: looked.append(obj) or parts_of(obj))
+    ys = torch.randn(4, 3, requires_grad=True)
+    autobatch.vmap(lambda y, n: (in_a_function(y * 2, n), y), trace_after=0)(ys, torch.arange(4))
+    assert 0 < len(looked) < 1000
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from autobatch.batching.handed import Handed
 from autobatch.structure import SINGLE
 
 EVERYBODYS = (type, ModuleType, FrameType)
@@ -35,6 +36,8 @@ def held(objects: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def parts_of(obj: Any) -> list[Any]:
+    if isinstance(obj, Handed):
+        return obj.held()
     if type(obj) is FunctionType:
         return [obj.__closure__, obj.__defaults__, obj.__kwdefaults__]
     return get_referents(obj)
