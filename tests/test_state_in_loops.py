@@ -116,7 +116,7 @@ def test_counts_are_what_listeners_hear(func, engine):
     counted_as_heard(of_its_own(func), [ROWS.clone(), LIMITS], engine=engine, plain="never")
 
 
-@pytest.mark.parametrize("func", [named, made_anew])
+@pytest.mark.parametrize("func", [named, made_anew, assigned, by_two_names])
 def test_the_queue_is_hardly_asked(func, monkeypatch):
     times: Counter[str] = Counter()
     given = Waiting.next

@@ -174,9 +174,10 @@ class Code:
 
     @property
     def grows(self) -> bool:
-        """Whether a turn may append to a list."""
+        """Whether a turn may append to a list, or assign an attribute."""
         if self.growing is None:
-            self.growing = any(self.tail(block).appends for block in self.blocks)
+            stores = any(op.name == "setattr" for block in self.blocks for op in block.ops)
+            self.growing = stores or any(self.tail(block).appends for block in self.blocks)
         return self.growing
 
     def cut(self, pc: int, block: Block, position: int) -> tuple[Sequence[Op], frozenset[str]]:

@@ -212,7 +212,7 @@ def driver_of(
     leaves_open = plan.loose is not None or (plan.checks > 0 and not sure)
     asks = printer.asks_context or leaves_open
     printer.spare()
-    again = None if asks or plan.written or skeleton.stores else turn
+    again = None if asks or plan.written else turn
     parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again))
     spending = partial(printed_spending, printer, run if parts is None else parts.rest)
     text, feeds, rounds = source_of(printer, skeleton, again, spending)
@@ -277,7 +277,8 @@ def source_of(
     moving = {name for name, cell in printer.env.items() if not unmoved(cell)}
     steady, others, changing = told_apart(printer.lines, moving | turn.varying)
     gliding = [line for line in others if not line.endswith(OF_KIND)]
-    rounds = printed_rounds(gliding, turn, spending)
+    # What is stored, rounds would take for something that stays as it is.
+    rounds = NONE if skeleton.stores else printed_rounds(gliding, turn, spending)
     text = PARTED.format(
         steady="\n".join(line.replace("return False", "return None") for line in steady),
         moving="\n".join(f"    {line}" for line in others),

@@ -2,8 +2,8 @@
 
 In: what a driver is printed of. Out: its ``Feed``s, and by way of them the ``Loop`` that it is.
 Nothing else may change from lap to lap: no counter of the host's, no number, no tensor that all
-threads share, no second name for a tensor. A driver that has run several laps on end has found all
-that it checks to hold of what its own results make.
+threads share, no second name for a tensor, no attribute. A driver that has run several laps on end
+has found all that it checks to hold of what its own results make.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def fed(printer: Printer, skeleton: Skeleton, changing: Set[str]) -> tuple[Feed,
     """
     host = {out for op in skeleton.host for out in op.outs}
     if any(printer.objs.get(out, printer.cells.get(out)) in changing for out in host):
+        return None
+    if skeleton.stores:
         return None
     variables = {f"env[{name!r}]": name for name in printer.given}
     feeds = []

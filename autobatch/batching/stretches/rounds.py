@@ -44,7 +44,7 @@ class Round:
 
     ``condition`` is what it decides by who goes on, if it does, and ``item`` what it gets of a
     range, which is asked for more where it ends, or in the block after it. ``grows``: lists may
-    grow meanwhile, by whatever names.
+    grow meanwhile, and attributes be assigned, by whatever names.
     """
 
     varying: Set[Var]
