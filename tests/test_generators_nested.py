@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
+from autobatch.batching import foreign
 from tests.oracle import assert_matches_loop
 from tests.test_generators_called import COUNTS, WAYS, Node, stepped
 
@@ -423,3 +424,13 @@ def test_it_may_run_as_plain_python() -> None:
     with autobatch.counts() as seen:
         autobatch.vmap(recursive, scalars="python")(COUNTS)
     assert seen.plain == len(COUNTS)
+
+
+def test_what_existed_before_is_looked_for_in_what_a_function_holds(monkeypatch) -> None:
+    """Not in its module, by which everything there is can be reached."""
+    looked: list[Any] = []
+    parts = foreign.parts
+    monkeypatch.setattr(foreign, "parts", lambda item: looked.append(item) or parts(item))
+    for way in WAYS:
+        assert_matches_loop(kept, (COUNTS,), scalars="python", configurations=[way])
+    assert len(looked) < 2000

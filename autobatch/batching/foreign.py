@@ -23,6 +23,7 @@ from torch.utils.dlpack import from_dlpack
 from autobatch import firsthand
 from autobatch.batching.effects import is_library
 from autobatch.batching.handed import Handed
+from autobatch.batching.host.making import MADE
 from autobatch.structure import is_collection, own_attributes
 from autobatch.values.cells import Cell, Container, Objects, read
 
@@ -191,7 +192,8 @@ def parts(item: Any) -> list[Any]:
     if isinstance(item, types.FunctionType):
         cells = [] if is_library(item) else item.__closure__ or ()
         defaults = (*(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values())
-        return [*cells, *defaults, *vars(item).values()]
+        own = (value for name, value in vars(item).items() if name != MADE)
+        return [*cells, *defaults, *own]
     if isinstance(item, types.MethodType):
         return [item.__func__, item.__self__]
     if isinstance(item, Handed):
