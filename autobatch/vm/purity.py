@@ -49,7 +49,7 @@ class Purity:
     Of what it writes, it writes ``sure`` whatever that is; the others by operators such as ``+=``,
     which make a new value of a number. ``draws``: it may draw random numbers, which is the only
     effect that a pure one may have. ``makes``: it makes an instance of a class, which may hold what
-    it is given. ``asks``: it calls what is not known yet, which may write what that gets.
+    it is given.
     """
 
     is_pure: bool
@@ -60,7 +60,6 @@ class Purity:
     draws: bool = False
     params: tuple[Param, ...] = ()
     makes: bool = False
-    asks: bool = False
 
     @property
     def is_silent(self) -> bool:
@@ -321,7 +320,6 @@ class Analysis:
     writes: set[Var] = field(default_factory=set)
     sure: set[Var] = field(default_factory=set)
     draws: bool = False
-    asks: bool = False
     found: dict[Any, tuple[object, Purity | None]] = field(default_factory=dict)
     """What has been called, by identity, with its purity."""
 
@@ -347,8 +345,7 @@ class Analysis:
         given = frozenset(origin.param for origin in returned if type(origin) is Given)
         outer = any(type(origin) is Outer for origin in returned)
         writes, sure = frozenset(self.writes | self.sure), frozenset(self.sure)
-        effects = (self.draws, function.params)
-        return Purity(all(pure), writes, sure, given, outer, *effects, asks=self.asks)
+        return Purity(all(pure), writes, sure, given, outer, self.draws, function.params)
 
     @cached_property
     def sources(self) -> Sources:
@@ -392,7 +389,6 @@ class Analysis:
         method = self.known.method(callee)
         if found is not MISSING:
             return self.is_pure_callee(found, callee, args, shape)
-        self.asks = True
         if method is None:
             return True  # looked at when it is met
         name = method[1]
@@ -412,7 +408,6 @@ class Analysis:
         written = written_by(self.known, self.callee, callee, args, shape)
         if purity is not None:
             self.draws = self.draws or purity.draws
-            self.asks = self.asks or purity.asks
             surely = written_by(self.known, self.callee, callee, args, shape, sure=True)
             within = [self.may_write(written, sure=False), self.may_write(surely)]
             return all(within) and purity.is_pure

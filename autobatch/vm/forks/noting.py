@@ -22,7 +22,6 @@ from autobatch.batching import operations
 from autobatch.batching.calling import resolving
 from autobatch.batching.containers.starring import Differing
 from autobatch.batching.context import Context, Due
-from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.batching.tables import packed
 from autobatch.compat import on_host
@@ -41,7 +40,6 @@ from autobatch.values.cells import (
     Container,
     Objects,
     Uniform,
-    Value,
     is_iterator,
     is_mutable,
 )
@@ -50,15 +48,13 @@ from autobatch.vm.calling import Returned, carry, reach
 from autobatch.vm.entering import Entry, Forking, entered, receiver_in
 from autobatch.vm.forks.disturbing import Disturbing
 from autobatch.vm.forks.pending import is_branch, is_forked, is_pending, remember, snapshot
-from autobatch.vm.forks.targets import VALUES, is_behind
+from autobatch.vm.forks.targets import is_behind
 from autobatch.vm.groups import CARRIED, FORKED, Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import Within
 
 KEYS = "%keys"
 """Holds the keys by which a forked call draws, among its parameters."""
-UNWRITTEN = VALUES | {torch.Tensor, torch.nn.Parameter}
-"""Types of what no method of an unknown name writes."""
 IN_PLACE = frozenset([list, dict, set, deque, bytearray, torch.Tensor])
 
 
@@ -278,7 +274,7 @@ class Noting:
             return None
         if holds_iterators(entry.env.values()):
             return None  # all that goes through one writes it
-        if self.state.tally.shown and self.may_come_late(entry, written):
+        if self.state.tally.shown and holds_builtin(written):
             return None  # it could not begin again
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])
@@ -286,19 +282,6 @@ class Noting:
         if purity.outer and CAPTURED in entry.env:
             handed_back += captured(entry.env[CAPTURED])
         return None if carry(handed_back, kept, self.state.lent, self.state.is_blind) else entry
-
-    def may_come_late(self, entry: Entry, written: Sequence[Cell]) -> bool:
-        """Whether it may turn out as a call runs that it writes what it has been given copies of.
-
-        It does by ``+=`` of what is ``written``, or calls what is not known yet with something
-        that the program has made.
-        """
-        if holds_builtin(written):
-            return True
-        given = [cell for name, cell in entry.env.items() if name != CAPTURED]
-        if CAPTURED in entry.env:
-            given += captured(entry.env[CAPTURED])
-        return entry.purity.asks and holds_own(given, self.state.services.foreign)
 
     def static(self, entry: Entry, target: resolving.Target, span: Span) -> tuple[Any, ...]:
         """What forked calls have in common if they are alike: code, closure, place."""
@@ -417,27 +400,6 @@ def holds_builtin(cells: Iterable[Cell]) -> bool:
     """Whether threads have objects of their own in some cells that ``+=`` writes in place."""
     values = (cell.value for cell in walks.reached(cells))
     return any(type(value) is Objects and value.kinds & IN_PLACE for value in values)
-
-
-def holds_own(cells: Iterable[Cell], foreign: Foreign) -> bool:
-    """Whether methods may write something within some cells: no tensors, nor what existed before.
-
-    A function among them may be called with any of the others.
-    """
-    return any(is_own(cell.value, foreign) for cell in walks.reached(cells))
-
-
-def is_own(value: Value, foreign: Foreign) -> bool:
-    if type(value) is Container:
-        return value.type is not tuple
-    if type(value) is Uniform:
-        obj = value.obj
-        return type(obj) is FunctionType or not (value.shared or type(obj) in UNWRITTEN)
-    if type(value) is not Objects:
-        return False
-    if value.lists is not None:
-        return True
-    return not (value.kinds <= UNWRITTEN or all(map(foreign.holds, value.items)))
 
 
 def captured(boxes: Cell) -> list[Cell]:
