@@ -5,15 +5,12 @@ What a listener hears goes by the queue, so it says what a run without one must 
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
 from torch import Tensor
 
-import autobatch
 from autobatch.batching.containers import in_step
-from autobatch.vm.queue import Waiting
+from tests.going_round import hold_gradients_to_loop, times_asked
 from tests.heard import counted_as_heard
 from tests.of_its_own import of_its_own
 from tests.oracle import assert_matches_loop
@@ -154,36 +151,12 @@ def test_counts_are_what_listeners_hear(func, engine):
 
 @pytest.mark.parametrize("func", SPINNING)
 def test_the_queue_is_hardly_asked(func, monkeypatch):
-    times: Counter[str] = Counter()
-    given = Waiting.next
-
-    def counted(self, parts):
-        times["queue"] += 1
-        return given(self, parts)
-
-    monkeypatch.setattr(Waiting, "next", counted)
-    batched = autobatch.vmap(of_its_own(func), trace_after=0)
-    for _ in range(4):
-        times.clear()
-        with torch.no_grad():
-            batched(ROWS, LIMITS)
-    assert times["queue"] <= 4
+    assert times_asked(func, (ROWS, LIMITS), monkeypatch) <= 4
 
 
 @pytest.mark.parametrize("func", [over_rows, left_early, counted, side_by_side, parts])
 def test_gradients(func):
-    rows = ROWS.double().requires_grad_()
-    batched = autobatch.vmap(of_its_own(func), trace_after=0)
-
-    def gradient(result):
-        first = result[0] if isinstance(result, tuple) else result
-        return torch.autograd.grad(first.square().sum(), rows)[0]
-
-    loops = [func(row, limit) for row, limit in zip(rows, LIMITS.double(), strict=True)]
-    firsts = [each[0] if isinstance(each, tuple) else each for each in loops]
-    expected = gradient(torch.stack(firsts))
-    for _ in range(4):
-        torch.testing.assert_close(gradient(batched(rows, LIMITS.double())), expected)
+    hold_gradients_to_loop(func, ROWS, LIMITS)
 
 
 def test_a_part_is_a_view_of_what_is_gone_through():

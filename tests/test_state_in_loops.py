@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import autobatch
-from autobatch.vm.queue import Waiting
+from tests.going_round import hold_gradients_to_loop, times_asked
 from tests.heard import counted_as_heard
 from tests.of_its_own import of_its_own
 from tests.oracle import assert_matches_loop
@@ -118,34 +116,9 @@ def test_counts_are_what_listeners_hear(func, engine):
 
 @pytest.mark.parametrize("func", [named, made_anew, assigned, by_two_names])
 def test_the_queue_is_hardly_asked(func, monkeypatch):
-    times: Counter[str] = Counter()
-    given = Waiting.next
-
-    def counted(self, parts):
-        times["queue"] += 1
-        return given(self, parts)
-
-    monkeypatch.setattr(Waiting, "next", counted)
-    batched = autobatch.vmap(of_its_own(func), trace_after=0)
-    for _ in range(4):
-        times.clear()
-        with torch.no_grad():
-            batched(ROWS, LIMITS)
-    assert times["queue"] <= 6  # of 13 block executions
+    assert times_asked(func, (ROWS, LIMITS), monkeypatch) <= 6  # of 13 block executions
 
 
 @pytest.mark.parametrize("func", [named, assigned, by_two_names, in_other_blocks])
 def test_gradients(func):
-    rows = ROWS.double().requires_grad_()
-    limits = LIMITS.double()
-
-    def gradient(result):
-        first = result[0] if isinstance(result, tuple) else result
-        return torch.autograd.grad(first.square().sum(), rows)[0]
-
-    loops = [func(row, limit) for row, limit in zip(rows, limits, strict=True)]
-    firsts = [each[0] if isinstance(each, tuple) else each for each in loops]
-    expected = gradient(torch.stack(firsts))
-    batched = autobatch.vmap(of_its_own(func), trace_after=0)
-    for _ in range(4):
-        torch.testing.assert_close(gradient(batched(rows, limits)), expected)
+    hold_gradients_to_loop(func, ROWS, LIMITS)
