@@ -273,9 +273,9 @@ def stream(
     Raises:
         OptionError: at once, for an argument or option that is of no use.
         Exception: what ``func`` raises for an example. No more are admitted then; the results of
-            those before it are yielded first. What ``examples`` raises comes after the results
-            of all that were admitted; limits (``max_steps``, which counts the block
-            executions that an example takes part in), after those that are there.
+            those before it are yielded first. So it is with limits (``max_steps`` counts the block
+            executions that an example takes part in). What ``examples`` raises comes after the
+            results of all that were admitted.
             ``KeyboardInterrupt`` and other errors that are no ``Exception`` end the stream at once,
             whoever raises them: what has not been yielded is not. Nothing of it is kept.
     """

@@ -432,13 +432,18 @@ def test_arguments_that_do_not_fit(way, place):
 
 
 @WAYS
-def test_limits_come_after_what_is_there(way):
+@ORDERS
+def test_too_many_steps_come_after_what_precedes_them(way, order):
+    """The limit is each thread's own: those before the first that comes to it finish."""
+    examples = [2, 90, 10**9, 3, 10**9]
     found = []
-    with pytest.raises(autobatch.StepLimitError):
-        for pair in autobatch.stream(trips, [2, 1, 10**9, 3], 4, max_steps=300, **way):
+    with pytest.raises(autobatch.StepLimitError) as caught:
+        for pair in autobatch.stream(trips, examples, 5, order, max_steps=300, **way):
             found.append(pair)
-    whole = [(0, 4), (1, 2)] if way["engine"] == "sequential" else [(0, 4), (1, 2), (3, 6)]
-    assert sorted(found) == whole
+    assert "Example index: 2" in caught.value.__notes__[0]
+    wanted = list(enumerate(loop(trips, examples[:2])))
+    assert [pair for pair in sorted(found) if pair[0] < 2] == wanted
+    assert order == "completion" or found == wanted
 
 
 @WAYS

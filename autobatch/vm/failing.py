@@ -226,13 +226,13 @@ class Failures:
         self.note(error, indices, None)
         raise error
 
-    def bound(self, threads: np.ndarray, error_of: Callable[[], AutobatchError]) -> None:
+    def bound(self, threads: np.ndarray, error_of: Callable[[int], AutobatchError]) -> None:
         """Threads have come to a limit that each of them has for itself: they fail there."""
         indices = np.unique(threads).tolist()
         if self.isolate or not indices:
-            self.stop(threads, lambda _: error_of())
+            self.stop(threads, error_of)
             return
-        error = error_of()
+        error = error_of(len(indices))
         self.note(error, indices, None)
         self.fail(indices[0], error)
 

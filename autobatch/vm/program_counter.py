@@ -188,7 +188,7 @@ class ProgramCounterMachine(Machine):
         assert isinstance(outer, Level)
         rows = np.flatnonzero(np.isin(outer.threads, threads))
         if len(self.failures.frames) >= NESTED:
-            self.failures.bound(threads, partial(too_deep, NESTED, outer.span, OPERATIONS))
+            self.failures.bound(threads, lambda _: too_deep(NESTED, outer.span, OPERATIONS))
             return -1
         over = self.over(outer, rows)
         if over.any():
@@ -207,7 +207,7 @@ class ProgramCounterMachine(Machine):
         limit = self.state.settings.max_depth
         assert limit is not None
         hint = "end the recursion earlier, or raise max_depth."
-        self.failures.bound(level.threads[rows], partial(too_deep, limit, level.span, hint))
+        self.failures.bound(level.threads[rows], lambda _: too_deep(limit, level.span, hint))
 
     def execute(self, level: Frame, place: Place, group: Group) -> Moves:
         """Execute one block for a group; the groups that go on, and where."""

@@ -312,7 +312,7 @@ class Machine(Stepping):
         frames, settings = self.failures.frames, self.state.settings
         depth, limit = len(frames), settings.max_depth
         if limit is not None and depth >= limit:
-            self.failures.bound(threads, partial(too_deep, limit, frames[-1].span))
+            self.failures.bound(threads, lambda _: too_deep(limit, frames[-1].span))
             return None
 
         function, empty = entry.code.function, not len(threads)

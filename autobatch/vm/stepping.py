@@ -16,6 +16,7 @@ import torch
 
 from autobatch.batching.context import RowsFail
 from autobatch.ir.program import Call, Converted, Join, Return
+from autobatch.source import Span
 from autobatch.values.cells import Cell, Objects
 from autobatch.vm.bottom_up import goes_bottom_up
 from autobatch.vm.calling import Returned
@@ -102,6 +103,17 @@ class Stepping(Endings):
         """Threads leave a function with their exceptions, for a handler of a caller's."""
         frame.returned.append(Returned(group.rows, errors, carried_by(group), raised=True))
 
+    def limited(self, frame: Frame, span: Span, group: Group) -> Group:
+        """The group without the threads for which one more block execution is too many."""
+        steps = self.state.steps
+        frame.span = span
+        stopped = steps.stopped(frame.threads[group.rows])
+        if not len(stopped) and group.k:
+            return group
+        meet = self.failures.stop if steps.own is None else self.failures.bound
+        meet(stopped, partial(steps.too_many, span))
+        return self.failures.remaining(frame, group)
+
     def run_block(self, frame: Frame, pc: int, group: Group) -> Parts:
         """Execute one block for a group; the groups that go on, and where."""
         state = self.state
@@ -113,12 +125,7 @@ class Stepping(Endings):
         started = time.perf_counter() if listening else 0.0
         block = frame.code.blocks[pc]
         if state.steps.spent:
-            frame.span = block.terminator.span
-            error_of = partial(state.steps.too_many, frame.span)
-            stopped = state.steps.stopped(frame.threads[group.rows])
-            if len(stopped) or not group.k:
-                self.failures.stop(stopped, error_of)
-                group = self.failures.remaining(frame, group)
+            group = self.limited(frame, block.terminator.span, group)
             if not group.k:
                 return []
         state.begin(frame, pc, group)
