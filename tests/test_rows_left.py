@@ -238,3 +238,30 @@ def test_of_results_one_by_one_those_are_needed_that_are_used(options):
         stream = autobatch.stream(function, examples, 3, order="input", **options)
         total([result for _, result in stream]).backward()
         assert torch.equal(others.grad, xs.grad)
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_of_listed_tensors_those_are_needed_that_are_used(options, chunk_size):
+    def function(x, n):
+        y = x.sqrt()
+        while n > 1:
+            y, n = y * 0.5, n - 1
+        if n:
+            return y, y[1:], [y.sum(), 1.0], x.sum()
+        return y, y[n:], [y.sum(), 2.0], x.sum()
+
+    def total(found: Any, rows: list[int]) -> Tensor:
+        return sum(found[0][r].sum() + found[1][r].sum() + found[2][r][0] for r in rows)
+
+    for rows_used in ([0], [3], [0, 3], [0, 4]):
+        for _ in range(4):
+            xs, mine = (torch.stack(rows(3)).requires_grad_() for _ in range(2))
+            loop = [function(x.clone(), n) for x, n in zip(xs, NS, strict=True)]
+            total(list(zip(*loop, strict=True)), rows_used).backward()
+            batched = autobatch.vmap(function, ragged_out="list", chunk_size=chunk_size, **options)
+            found = batched(mine, NS)
+            (total(found, rows_used) + found[3].sum() * 0).backward()
+            assert torch.equal(mine.grad.nan_to_num(7.0), xs.grad.nan_to_num(7.0))
+        for own in found[0]:
+            own.mul_(2)  # each example's own tensor, in autograd's eyes, too

@@ -88,6 +88,8 @@ def stacked_cell(
             return own
     match value:
         case Column(data=data):
+            if part.ragged == "list" and data.dim() > 1:
+                return as_ragged(rows(cell), data[:0], part)
             return whole(data, part)
         case Uniform(obj=obj):
             if isinstance(obj, Tensor):

@@ -28,9 +28,10 @@ from autobatch.results.holding import held
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
-from autobatch.transforms.parts import changed, others, tensors, without_others
-from autobatch.values.cells import Cell
+from autobatch.transforms.parts import change_cell, others, tensors, without_others
+from autobatch.values.cells import PACKED, Cell, Column, Container, read
 from autobatch.values.heap import selecting
+from autobatch.values.heap.walks import reached
 from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
 from autobatch.vm.invariants import InvariantError
@@ -84,8 +85,10 @@ def run_chunk(
     state = machine.state
     given = target.given(*batch.chunk(start, stop).cells(options.scalars))
     threads = np.arange(start, stop, dtype=np.int64)
-    with seen(state.sees_layouts), saving(state.saver), presence(given_to(given)) as record:
+    record, given_tensors = shared.record, given_to(given)
+    with seen(state.sees_layouts), saving(state.saver), presence(given_tensors, record):
         pieces = machine.run(given, threads)
+    record.end()
     if state.contributions.written:
         for piece in pieces:
             refuse_late_result(state, threads[piece.rows], piece)
@@ -94,13 +97,13 @@ def run_chunk(
     lost = len(threads) - sum(len(piece.rows) for piece in pieces) - len(machine.failures.errors)
     if lost:  # better no result than one that is none
         raise InvariantError(f"{lost} of {len(threads)} threads have neither returned nor failed")
-    apart = options.on_error == "isolate"
-    if not apart:
-        left(pieces, record)
+    isolates, listed = options.on_error == "isolate", options.ragged_out == "list"
+    if not isolates:
+        left(pieces, record, listed)
 
     def reader(rows: np.ndarray) -> Reader:
         rower = Rower(Context(state.services, rows + start))
-        return partial(rows_left, rower, record) if apart else rower.rows
+        return partial(rows_left, rower, record) if isolates or listed else rower.rows
 
     return Chunk(start, pieces, state.ways, reader, machine.failures.errors)
 
@@ -127,13 +130,32 @@ def refuse_late_result(state: RunState, threads: np.ndarray, piece: Returned) ->
             raise refuse_late(context, late)
 
 
-def left(pieces: Sequence[Returned], record: Record) -> None:
-    """What a run returns leaves it: its gradient is that of all threads."""
+def left(pieces: Sequence[Returned], record: Record, listed: bool = False) -> None:
+    """What a run returns leaves it: its gradient is that of all threads.
+
+    ``listed``: but for what ``ragged_out="list"`` gives one by one.
+    """
     if record.is_used and torch.is_grad_enabled():
         values = [piece.value for piece in pieces]
         without_others(values)
-        changed(values, record.left)
+        for cell in in_columns(values) if listed else reached(values):
+            change_cell(cell, record.left)
         record.hold(held(others(values)), next_node())
+
+
+def in_columns(values: Sequence[Cell]) -> Iterator[Cell]:
+    """Those cells of results that give one tensor for all threads, under ``ragged_out="list"``."""
+    waiting, seen = list(values), set[int]()
+    while waiting:
+        cell = waiting.pop()
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        value = read(cell)
+        if type(value) is Container:
+            waiting += () if value.type in (PACKED, list) else value.children()
+        elif type(value) is not Column or value.data.dim() < 2:
+            yield cell
 
 
 def rows_left(rower: Rower, record: Record, cell: Cell) -> list[Any]:

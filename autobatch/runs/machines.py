@@ -15,6 +15,7 @@ from autobatch.batching.fallbacks import Policy
 from autobatch.batching.stretches import Work, chosen
 from autobatch.listeners import Tally
 from autobatch.options import Options
+from autobatch.presence.record import Record
 from autobatch.saving.offload import Offload, Offloading
 from autobatch.saving.savers import Saver
 from autobatch.saving.segments import Tape
@@ -31,7 +32,7 @@ from autobatch.vm.steps import Steps
 class Shared:
     """What the chunks of one call have in common: steps, compiled stretches, onlookers.
 
-    And what their threads write to tensors that all of them share.
+    And what their threads write to tensors that all of them share, and what is known of gradients.
     """
 
     steps: Steps
@@ -39,6 +40,7 @@ class Shared:
     observer: Observer | None
     policy: Policy | None
     contributions: Contributions = field(default_factory=Contributions)
+    record: Record = field(default_factory=Record)
 
 
 def schedule_of(schedule: Any) -> Schedule | None:

@@ -165,10 +165,14 @@ def revived(cells: Iterable[Cell]) -> None:
 def changed(cells: Iterable[Cell], change: Callable[[Tensor], Tensor]) -> None:
     """Put other tensors in the place of those that the cells reach."""
     for cell in walks.reached(cells):
-        value = cell.value
-        change_value(value, change)
-        if type(value) is View and value.cache is not None:
-            change_value(value.cache, change)
+        change_cell(cell, change)
+
+
+def change_cell(cell: Cell, change: Callable[[Tensor], Tensor]) -> None:
+    value = cell.value
+    change_value(value, change)
+    if type(value) is View and value.cache is not None:
+        change_value(value.cache, change)
 
 
 def change_value(value: Any, change: Callable[[Tensor], Tensor]) -> None:
