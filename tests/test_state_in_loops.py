@@ -1,4 +1,4 @@
-"""Loops whose state is a named tuple or an object: threads go round them on their own."""
+"""Loops whose state is a named tuple, an object, a dict or a list: they go round on their own."""
 
 from __future__ import annotations
 
@@ -96,13 +96,92 @@ def left_early(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
     return state.h + state.c, state.steps
 
 
+def two_names_assigned(x: Tensor, limit: Tensor) -> Tensor:
+    """What is assigned by one name has been assigned by another in the same round."""
+    state = State(torch.zeros(3), torch.ones(3))
+    apart = State(torch.zeros(3), torch.ones(3))
+    other = state
+    for row in x:
+        state.h = torch.tanh(row)
+        other.h = torch.sin(row * 2)
+        limit = limit - state.h.sum()
+        other = apart if limit > 0 else state
+    return state.h + state.c + apart.h * limit
+
+
+def in_a_dict(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    state = {"h": torch.zeros(3), "c": torch.ones(3), "steps": 0}
+    for row in x:
+        state["h"] = torch.tanh(state["h"] * 0.5 + row)
+        state["c"] = state["c"] * 0.9 + state["h"]
+        state["steps"] += 1
+    return state["h"] + state["c"], state["steps"]
+
+
+def in_a_list(x: Tensor, limit: Tensor) -> Tensor:
+    layers = [torch.zeros(3), torch.ones(3)]
+    for row in x:
+        layers[0] = torch.tanh(layers[0] * 0.5 + row)
+        layers[-1] = torch.tanh(layers[1] * 0.5 + layers[0])
+    return layers[0] + layers[1]
+
+
+def keys_that_come_late(x: Tensor, limit: Tensor) -> tuple[Tensor, list[str]]:
+    state = {"h": torch.zeros(3)}
+    for row in x:
+        state["z"] = torch.tanh(state["h"] + row)
+        state["c"] = state["z"] * 0.5
+        state["h"] = state["z"] + state["c"]
+    total = torch.zeros(3)
+    for value in state.values():
+        total = total * 0.5 + value
+    return total, list(state)
+
+
+def two_names_of_items(x: Tensor, limit: Tensor) -> Tensor:
+    """One dict, or one place of a list, by two names in one round."""
+    state, layers = {"h": torch.zeros(3)}, [torch.zeros(3), torch.ones(3)]
+    other, same = state, layers
+    for row in x:
+        state["h"] = torch.tanh(row)
+        other["h"] = torch.sin(row * 2)
+        layers[1] = state["h"] * 2
+        same[-1] = row + other["h"]
+        limit = limit - (state["h"] * layers[1]).sum()
+        other = {"h": row} if limit > 3 else state
+    return state["h"] + layers[1] * limit + other["h"]
+
+
+def shown_whole(x: Tensor, limit: Tensor) -> Tensor:
+    """What is stored is seen where the whole container is."""
+    state, layers = {"h": torch.zeros(3)}, [torch.zeros(3), torch.ones(3)]
+    for row in x:
+        state["h"] = torch.tanh(layers[0] + row)
+        layers[0] = state["h"] * 2
+        layers[1] = torch.stack(layers).sum(0) * 0.1 + len(state) + sum(state.values())
+        state = dict(state)
+    return state["h"] + layers[1]
+
+
+def too_far(x: Tensor, limit: Tensor) -> Tensor:
+    """An index that a list comes not to have."""
+    layers = [torch.zeros(3), torch.ones(3), torch.ones(3)]
+    for row in x:
+        layers[1] = layers[1] * 0.5 + row
+        if row.sum() > limit - 6:
+            layers.pop()
+    return layers[1]
+
+
 FUNCTIONS = [
+    *(two_names_assigned, in_a_dict, in_a_list, keys_that_come_late, two_names_of_items),
+    shown_whole,
     *(named, made_anew, replaced, assigned, by_two_names, in_other_blocks, left_early),
 ]
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("func", FUNCTIONS)
+@pytest.mark.parametrize("func", [*FUNCTIONS, too_far])
 def test_the_loops_results(func):
     assert_matches_loop(func, (ROWS, LIMITS), batch_sizes=(0, 1, 2, 7, 16), chunk_sizes=(None, 5))
 
@@ -114,7 +193,7 @@ def test_counts_are_what_listeners_hear(func, engine):
     counted_as_heard(of_its_own(func), [ROWS.clone(), LIMITS], engine=engine, plain="never")
 
 
-@pytest.mark.parametrize("func", [named, made_anew, assigned, by_two_names])
+@pytest.mark.parametrize("func", [named, made_anew, assigned, by_two_names, in_a_dict, in_a_list])
 def test_the_queue_is_hardly_asked(func, monkeypatch):
     assert times_asked(func, (ROWS, LIMITS), monkeypatch) <= 6  # of 13 block executions
 

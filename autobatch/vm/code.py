@@ -174,9 +174,10 @@ class Code:
 
     @property
     def grows(self) -> bool:
-        """Whether a turn may append to a list, or assign an attribute."""
+        """Whether a turn may append to a list, or assign an attribute or an item."""
         if self.growing is None:
-            stores = any(op.name == "setattr" for block in self.blocks for op in block.ops)
+            ops = [op.name for block in self.blocks for op in block.ops]
+            stores = "setattr" in ops or "setitem" in ops
             self.growing = stores or any(self.tail(block).appends for block in self.blocks)
         return self.growing
 

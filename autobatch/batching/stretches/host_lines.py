@@ -171,18 +171,23 @@ def check_class(printer: Printer, whole: str, kind: type, name: str) -> None:
     printer.check(f"found_in_class({whole}.type, {name!r}) is not {static}")
 
 
-def printed_place(printer: Printer, name: str, attribute: str) -> None:
-    """The instance that a store is to, checked to be one that only keeps what it is given."""
+def printed_place(printer: Printer, store: Op) -> None:
+    """The container that a store is to, checked to be one that only keeps what it is given."""
+    name = store.args[0]
     kind = printer.env[name].value.type  # type: ignore[union-attr]
-    if name in printer.places:
-        check_class(printer, printer.places[name], kind, attribute)
-        return
-    whole = printer.places[name] = printer.fresh(f"{printer.cell(name)}.value", "w")
-    printer.check(
-        f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(kind)}"
-        f" or {whole}.type.__setattr__ is not {printer.refer(object.__setattr__)}"
-    )
-    check_class(printer, whole, kind, attribute)
+    known = printer.places.get(name)
+    whole = known or printer.fresh(f"{printer.cell(name)}.value", "w")
+    if known is None:
+        printer.places[name] = whole
+        checks = f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(kind)}"
+        if store.name == "setattr":
+            plain = printer.refer(object.__setattr__)
+            checks += f" or {whole}.type.__setattr__ is not {plain}"
+        printer.check(checks)
+    if store.name == "setattr":
+        check_class(printer, whole, kind, store.attr)
+    elif kind is list:
+        printer.check(f"not -len({whole}.cells) <= {store.attr} < len({whole}.cells)")
 
 
 def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:

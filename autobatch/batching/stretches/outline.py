@@ -74,10 +74,17 @@ class Outline:
 
     def take(self, op: Op) -> bool:
         """Whether the operation fits into the stretch."""
-        if op.name == "setattr":
-            return self.stores.take(op, self.env, self.made, self.reads)
-        seen = self.stores.seen(op, self.env, self.made)
+        if op.name == "setattr" or self.stores_item(op):
+            return self.stores.take(op, self.env, self.made, self.reads, self.constants)
+        seen = self.stores.seen(op, self.env, self.made, self.constants)
         return seen is not None and self.taken(seen)
+
+    def stores_item(self, op: Op) -> bool:
+        """Whether it gives a list or dict that was there before another item."""
+        if op.name != "setitem" or op.args[0] in self.made or op.args[0] not in self.env:
+            return False
+        value = self.env[op.args[0]].value
+        return type(value) is Container and value.type in (list, dict)
 
     def taken(self, op: Op) -> bool:
         """Whether an operation that writes no attribute does."""

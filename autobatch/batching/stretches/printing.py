@@ -70,4 +70,4 @@ def printed_plan(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> 
         printer.inputs += inputs
         printer.whole += whole
     for op in skeleton.stores:
-        printed_place(printer, op.args[0], op.attr)
+        printed_place(printer, op)

@@ -39,7 +39,7 @@ from autobatch.batching.stretches.plans import (
 )
 from autobatch.batching.stretches.rounds import Round
 from autobatch.batching.stretches.signature import Gathered
-from autobatch.batching.stretches.stores import are_stored, store
+from autobatch.batching.stretches.stores import are_stored, put
 from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
 from autobatch.batching.stretches.work import Work
 from autobatch.batching.trace import Untraceable
@@ -241,7 +241,7 @@ class Site:
         if not skeleton.batched:
             work.last = skeleton.plans.setdefault(None, host_only())  # type: ignore[assignment]
             work.settle(skeleton, env)
-            store(skeleton.stores, env)
+            put(skeleton.stores, env)
             return skeleton
         roots = [env[name] for name in skeleton.reads]
         gathered = Gathered(roots, skeleton.baked, skeleton.picks)
@@ -326,7 +326,7 @@ class Site:
             assert cell is not None
             work.written.append((cell, cell.value))
             writes.set_content(cell, made[node].value)
-        store(skeleton.stores, env)
+        put(skeleton.stores, env)
 
     def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
         """Tell host from batched operations, up to what a stretch cannot hold."""

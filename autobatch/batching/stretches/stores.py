@@ -1,7 +1,8 @@
-"""Attributes that a stretch writes: ``x.name = v`` on an instance that the program has made.
+"""What a stretch writes into containers: ``x.name = v``, ``d["key"] = v`` and ``xs[2] = v``.
 
-A store only gives a place in a container another cell. So it is put off to the end of its stretch,
-where ``v`` is known, and a later read of the attribute in the stretch is ``v`` itself:
+A store only gives a place in a container that the program has made another cell. So it is put off
+to the end of its stretch, where ``v`` is known, and a later read of the place in the stretch is
+``v`` itself:
 
     %1 = getattr[at] self                %1 = getattr[at] self
     %3 = iadd %1, %2                     %3 = iadd %1, %2
@@ -10,82 +11,152 @@ where ``v`` is known, and a later read of the attribute in the stretch is ``v`` 
     %7 = sub %5, %6                      self.at: %3
 
 In: the operations of an ``Outline``, one by one. Out: what each is in the stretch, None where it
-ends there. Nothing between a store and the end of the stretch may see the instance in another way:
+ends there. Nothing between a store and the end of the stretch may see the container in another way:
 through another name, as an operand, within another container. What a recording has been given
-before the first store must not lead to an instance either.
+before the first store must not lead to such a container either. Keys and indices are literals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
-from autobatch.batching.kinds import is_instance, named_cells
+from autobatch.batching.kinds import is_instance
 from autobatch.batching.objects.attributes import is_plainly_put
 from autobatch.batching.operations import Env
 from autobatch.ir.program import Op
-from autobatch.values.cells import Cell, Column, Uniform
+from autobatch.values.cells import Cell, Column, Container, Uniform
 from autobatch.values.heap.walks import reached
+
+OF_KEYS = {"setitem": "getitem", "setattr": "getattr"}
+"""What writes a place, and what reads it."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Stores:
-    """The stores that a stretch has taken so far; ``latest`` is what each attribute holds."""
+    """The stores that a stretch has taken so far, each as ``store_of`` has it.
+
+    ``latest`` is what each place holds, by the variable of the container, the operation that reads
+    it and the name, key or index.
+    """
 
     ops: list[Op] = field(default_factory=list)
-    latest: dict[tuple[str, str], str] = field(default_factory=dict)
+    latest: dict[tuple[str, str, Any], str] = field(default_factory=dict)
 
-    def take(self, op: Op, env: Env, made: Set[str], reads: Sequence[str]) -> bool:
+    def take(
+        self, op: Op, env: Env, made: Set[str], reads: Sequence[str], constants: Mapping[str, Cell]
+    ) -> bool:
         """Whether a store fits into the stretch, whose recording makes ``made`` of ``reads``."""
-        receiver, value = op.args
-        if receiver in made or receiver not in env or not may_put(env[receiver], op.attr):
+        store = store_of(op, constants)
+        if store is None:
+            return False
+        receiver, value = store.args
+        if receiver in made or receiver not in env or not may_put(env[receiver], store):
             return False
         if value not in made and (value not in env or not is_plain(env[value])):
             return False
-        if any(shows_instance(env[name]) for name in reads if name in env):
+        if any(shows(env[name], [store]) for name in reads if name in env):
             return False
-        self.ops.append(op)
-        self.latest[receiver, op.attr] = value
+        self.ops.append(store)
+        read = OF_KEYS[store.name]
+        self.latest = {
+            place: kept
+            for place, kept in self.latest.items()  # two variables may have one container
+            if place[0] == receiver or not may_be_one(place[1:], (read, store.attr))
+        }
+        self.latest[receiver, read, store.attr] = value
         return True
 
-    def seen(self, op: Op, env: Env, made: Set[str]) -> Op | None:
+    def seen(self, op: Op, env: Env, made: Set[str], constants: Mapping[str, Cell]) -> Op | None:
         """What an operation after a store is; None where it may see the store in another way."""
         if not self.ops:
             return op
         if any(out in store.args for store in self.ops for out in op.outs):
             return None
-        if op.name == "getattr" and op.args[0] in env and op.args[0] not in made:
-            stored = self.latest.get((op.args[0], op.attr))
+        place = place_of(op, constants)
+        if place is not None and op.args[0] in env and op.args[0] not in made:
+            stored = self.latest.get((op.args[0], *place))
             if stored is not None:
                 return Op("copy", op.outs, (stored,), None, op.span)
-            hidden = any(op.attr == name for _, name in self.latest)
-            return None if hidden else op
+            written = [(OF_KEYS[store.name], store.attr) for store in self.ops]
+            return None if any(may_be_one(place, other) for other in written) else op
         given = [env[arg] for arg in op.args if arg in env and arg not in made]
-        return None if any(map(shows_instance, given)) else op
+        return None if any(shows(cell, self.ops) for cell in given) else op
 
 
-def may_put(cell: Cell, name: str) -> bool:
-    return is_plainly_put(cell.value, name)
+def store_of(op: Op, constants: Mapping[str, Cell]) -> Op | None:
+    """A store whose ``attr`` is a name, or a key or index that is a literal; None of another."""
+    if op.name == "setattr":
+        return op
+    key = literal(op.args[1], constants)
+    return None if key is None else Op(op.name, (), (op.args[0], op.args[2]), key, op.span)
+
+
+def place_of(op: Op, constants: Mapping[str, Cell]) -> tuple[str, Any] | None:
+    """The place that an operation reads, as ``Stores.latest`` has it; None of another."""
+    if op.name == "getattr":
+        return op.name, op.attr
+    key = literal(op.args[1], constants) if op.name == "getitem" else None
+    return None if key is None else (op.name, key)
+
+
+def literal(name: str, constants: Mapping[str, Cell]) -> int | str | None:
+    value = constants[name].value if name in constants else None
+    key = value.obj if type(value) is Uniform else None
+    return key if type(key) in (int, str) else None
+
+
+def may_be_one(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two places of containers of one kind may be the same: -1 is the last of a list."""
+    (kind, key), (kind_of_other, key_of_other) = one, other
+    if kind != kind_of_other:
+        return False
+    if type(key) is int and type(key_of_other) is int and (key < 0) is not (key_of_other < 0):
+        return True
+    return bool(key == key_of_other)
+
+
+def may_put(cell: Cell, store: Op) -> bool:
+    value = cell.value
+    if store.name == "setattr":
+        return is_plainly_put(value, store.attr)
+    if type(value) is not Container or value.type not in (list, dict):
+        return False
+    if value.type is dict:
+        return type(value.cells) is dict
+    return type(store.attr) is int and is_within(value.cells, store.attr)
+
+
+def is_within(cells: Any, index: int) -> bool:
+    return type(cells) is list and -len(cells) <= index < len(cells)
 
 
 def is_plain(cell: Cell) -> bool:
     return type(cell.value) in (Column, Uniform)
 
 
-def shows_instance(cell: Cell) -> bool:
-    """Whether a cell leads to an instance, whose attributes may be stored to."""
-    return any(is_instance(part.value) for part in reached([cell]))
-
-
-def are_stored(stores: Iterable[Op], reads: Iterable[str], env: Env) -> bool:
-    """Whether stores may be put off in an environment like the one that they were taken in."""
-    return all(may_put(env[op.args[0]], op.attr) for op in stores) and not any(
-        shows_instance(env[name]) for name in reads if name in env
+def shows(cell: Cell, stores: Sequence[Op]) -> bool:
+    """Whether a cell leads to a container of a kind that is stored to."""
+    items = any(store.name == "setitem" for store in stores)
+    attributes = any(store.name == "setattr" for store in stores)
+    return any(
+        (attributes and is_instance(part.value))
+        or (items and type(part.value) is Container and part.value.type in (list, dict))
+        for part in reached([cell])
     )
 
 
-def store(stores: Iterable[Op], env: Env) -> None:
+def are_stored(stores: Sequence[Op], reads: Iterable[str], env: Env) -> bool:
+    """Whether stores may be put off in an environment like the one that they were taken in."""
+    return all(may_put(env[store.args[0]], store) for store in stores) and not any(
+        shows(env[name], stores) for name in reads if name in env
+    )
+
+
+def put(stores: Iterable[Op], env: Env) -> None:
     """The stores of a stretch that has run."""
-    for op in stores:
-        receiver, value = op.args
-        named_cells(env[receiver].value)[op.attr] = env[value]  # type: ignore[arg-type]
+    for store in stores:
+        receiver, value = store.args
+        whole: Any = env[receiver].value
+        whole.cells[store.attr] = env[value]
