@@ -20,6 +20,7 @@ from types import FunctionType
 
 from autobatch.frontend.comprehensions import REDUCTIONS, collect
 from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.items import one_of
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute
 from autobatch.frontend.scope import CLASS_CELL
 from autobatch.frontend.starring import in_one_list, is_seen_between
@@ -98,6 +99,9 @@ def is_opaque(context: Context, func: ast.expr, found: object, starred: bool = F
         return is_opaque_value(context, found, starred)
     if isinstance(func, ast.Call):
         return context.root.resolver.derives(context.static(func.func))
+    if known := one_of(context.drawn, context.static, func):
+        classify = context.root.resolver.classify
+        return all(callable(each) and classify(each) == "opaque" for each in known)
     if not isinstance(func, ast.Attribute):
         return False
     return func.attr in context.root.resolver.opaque_methods and not _is_own(context, func.attr)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.items import draw
 from autobatch.frontend.scope import Comprehension
 from autobatch.frontend.sources import Pairs, Source, begun, own_names
 from autobatch.frontend.targets import assign
@@ -42,6 +43,7 @@ def _loops(
     head = context.label()
     context.place(head, generator.target)
     assign(context, generator.target, source.take(context, generator.target, done))
+    draw(context.drawn, context.static, generator.target, generator.iter)
     for test in generator.ifs:
         passed = context.label()
         context.condition(test, passed, head)

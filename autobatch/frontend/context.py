@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch.frontend.builder import Builder
+from autobatch.frontend.items import Drawn
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute, static_value
 from autobatch.frontend.scope import Scope, walrus_targets
 from autobatch.frontend.subset import (
@@ -102,7 +103,8 @@ class Context:
     """One function's lowering.
 
     ``known`` are the variables whose value exists already; the names in ``careful`` may have none
-    where they are read, so that reading one is an operation, which raises in its turn.
+    where they are read, so that reading one is an operation, which raises in its turn. ``drawn``
+    says which objects the names of loops may stand for.
     ``handling`` are the exceptions that are being handled, ``within`` the comprehensions at work,
     the innermost last, ``managers`` the expressions that give what `with` statements enter.
     """
@@ -113,6 +115,7 @@ class Context:
     scope: Scope
     known: Mapping[str, object]
     careful: frozenset[Var] = frozenset()
+    drawn: Drawn = field(default_factory=dict)
     builder: Builder = field(default_factory=Builder)
     nested: list[Function] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)

@@ -12,7 +12,7 @@ import ast
 import builtins
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Final, cast
@@ -138,6 +138,22 @@ def static_attribute(value: object, name: str) -> object:
         if isinstance(own.get(table), dict) and name in own[table]:
             return own[table][name]
     return MISSING
+
+
+LISTS = ("ModuleList", "Sequential", "ModuleDict")
+"""Containers of modules, by their names in torch's module of them."""
+
+
+def members(value: object) -> Sequence[object]:
+    """The items of a list, tuple or dict, or of a list of modules; none of anything else."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return list(cast("list[object]", value))
+    if kind is dict:
+        return list(cast("dict[object, object]", value).values())
+    if kind.__module__ == "torch.nn.modules.container" and kind.__name__ in LISTS:
+        return list((own_attributes(value) or {})["_modules"].values())
+    return ()
 
 
 def inherited_method(kind: type, value: object, name: str) -> object:

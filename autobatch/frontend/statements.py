@@ -10,6 +10,7 @@ from autobatch.frontend.comprehensions import numbered_items, over_items
 from autobatch.frontend.context import RESULT, Context, StatementRule
 from autobatch.frontend.expressions import BINARY
 from autobatch.frontend.functions import make_function
+from autobatch.frontend.items import draw
 from autobatch.frontend.results import leaves
 from autobatch.frontend.sources import begun
 from autobatch.frontend.targets import assign, assign_expression, delete, direct, refuse_shared
@@ -100,6 +101,7 @@ def _for(context: Context, node: ast.For) -> None:
     source = begun(context, node.iter)
     context.place(head, node.target)
     assign(context, node.target, source.take(context, node.target, orelse))
+    draw(context.drawn, context.static, node.target, node.iter)
     with context.loop(head, done):
         context.statements(node.body)
     context.jump(head, node.target)

@@ -15,8 +15,8 @@ Before:                                  After:
     b3: return %return
 
 A call costs a frame, and ends its block; what is inlined joins the blocks around it, and a short
-branch in it may be converted (``if_conversion``). Only functions without loops are, in a batch:
-threads that leave a loop at different times would go on apart, where a call lets them wait for each
+branch in it may be converted (``if_conversion``). Functions with a loop that threads may leave at
+different times are not, in a batch: they would go on apart, where a call lets them wait for each
 other. Where threads are not to wait, in a stream, so are those with loops that are called at one
 place alone, however long: threads that are in calls from several places run together in the callee.
 
@@ -36,10 +36,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autobatch.ir.dataflow import maybe_unbound, op_reads, reaching, terminator_reads, with_reads
+from autobatch.ir.definitions import Definitions, definitions_of
 from autobatch.ir.operands import operands_of
 from autobatch.ir.ops import OF_A_FRAME
 from autobatch.ir.program import (
     Block,
+    Branch,
     Call,
     Function,
     Join,
@@ -53,6 +55,8 @@ from autobatch.ir.program import (
 
 LONGEST = 60
 """Operations of a function that is worth having at each of its calls."""
+RECEIVER = "self"
+"""What methods call the first argument, by which those of modules find their parts."""
 LARGEST = 400
 """Operations of a function that takes in others."""
 
@@ -141,10 +145,52 @@ def operations_of(function: Function) -> int:
 
 
 def is_short(function: Function) -> bool:
-    """Whether a function is short, has no loop, and means the same in its caller's frame."""
+    """Whether a function is short, parts no threads in a loop, and means the same in its caller's
+    frame.
+    """
     if operations_of(function) > LONGEST or not is_own(function):
         return False
-    return not any(label in after for label, after in enumerate(reaching(function.blocks)))
+    return leaves_loops_together(function)
+
+
+def leaves_loops_together(function: Function) -> bool:
+    """Whether all threads leave each loop, if there is one, at one time, as far as can be seen.
+
+    So they do where it is left where its iterator ends, which is over what all share: the items of
+    ``self.layers``, of a global, of a range or tuple of literals.
+    """
+    after = reaching(function.blocks)
+    loops = [label for label in range(len(function.blocks)) if label in after[label]]
+    if not loops:
+        return True
+    known = definitions_of(function)
+    ends = {op.outs[1]: op.args[0] for block in function.blocks for op in block.ops if is_next(op)}
+    for label in loops:
+        end = function.blocks[label].terminator
+        if all(label in after[to] for to in function.blocks[label].successors()):
+            continue
+        iterator = known.get(ends.get(end.condition, "")) if isinstance(end, Branch) else None
+        if iterator is None or iterator.name != "iter" or not is_shared(iterator.args[0], known):
+            return False
+    return True
+
+
+def is_next(op: Op) -> bool:
+    return op.name == "next" and len(op.outs) == 2
+
+
+def is_shared(variable: Var, known: Definitions) -> bool:
+    """Whether a variable is sure, or as good as sure, to be the same for all threads."""
+    op = known.get(variable)
+    if op is None:
+        return False
+    if op.name in ("const", "global", "load_free"):
+        return True
+    if op.name == "getattr":
+        return op.args[0] == RECEIVER or is_shared(op.args[0], known)
+    if op.name in ("tuple", "call"):
+        return all(is_shared(arg, known) for arg in op.args)
+    return False
 
 
 def is_own(function: Function) -> bool:

@@ -52,7 +52,8 @@ def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | No
         if lap.kept is not None:
             lap.kept.hold()
     ahead, k = [*laps[1:], laps[0]], group.k
-    hops = [Hop.of(lap, to.pc, group.env, k) for lap, to in zip(laps, ahead, strict=True)]
+    begun = {lap.turn.advance.args[0] for lap in laps if lap.turn.advance and lap.begins}
+    hops = [Hop.of(lap, to.pc, group.env, k, begun) for lap, to in zip(laps, ahead, strict=True)]
     let_turn(hops, group.env, spin.frame)
     try:
         return gone_round(spin, hops, counts)

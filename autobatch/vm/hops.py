@@ -7,7 +7,7 @@ as it can.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -131,10 +131,12 @@ class Hop:
     reads: int = 0
 
     @classmethod
-    def of(cls, lap: Lap, ahead: Label, env: Env, k: int) -> Hop:
-        """``ahead`` is where the ring goes on."""
+    def of(cls, lap: Lap, ahead: Label, env: Env, k: int, begun: Set[Var]) -> Hop:
+        """``ahead`` is where the ring goes on; the iterators ``begun`` are others in each round."""
         turn, end = lap.turn, lap.turn.terminator
-        counting = None if turn.advance is None else Counting.of(turn.advance, env)
+        counting = None
+        if turn.advance is not None and turn.advance.args[0] not in begun:
+            counting = Counting.of(turn.advance, env)
         condition, sign, out = None, True, ahead
         if type(end) is Branch:
             condition, sign = end.condition, end.then == ahead

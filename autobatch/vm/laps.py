@@ -99,13 +99,20 @@ class Lap:
             return self.kept.kernels
         return 0 if self.driver is None else self.driver.kernels
 
+    @property
+    def begins(self) -> bool:
+        """Whether it makes the iterator that its ``next`` asks: a loop within the loop begins."""
+        advance, driver = self.turn.advance, self.driver
+        return advance is not None and driver is not None and advance.args[0] in driver.assigns
+
     def run(self, group: Group) -> bool:
         """Run the operations; where that cannot be, nothing has changed."""
         env, advance, appends = group.env, self.turn.advance, self.turn.tail.appends
         steps, lists = None, lists_of(appends, env) if appends else []
         if lists is None:
             return False
-        if advance is not None:
+        begins = self.begins
+        if advance is not None and not begins:
             iterator = env.get(advance.args[0])
             steps = None if iterator is None else steps_of(iterator)
             if steps is None:
@@ -119,7 +126,9 @@ class Lap:
             return False
         if lists:
             self.append(lists, env)
-        if advance is not None and steps is not None:
+        if advance is not None:
+            steps = steps_of(env[advance.args[0]]) if begins else steps
+            assert steps is not None  # of what has been ``begun``
             env.update(zip(advance.outs, steps.next(), strict=True))
             self.asks = steps.launches
         return True
@@ -132,15 +141,18 @@ class Lap:
         """The same for the rows that have run it before, with the kinds of columns found then."""
         advance, appends = self.turn.advance, self.turn.tail.appends
         lists = lists_of(appends, env) if appends else []
-        steps = None if advance is None else steps_of(env[advance.args[0]])
-        if lists is None or (advance is not None and steps is None):
+        begins = self.begins
+        steps = None if advance is None or begins else steps_of(env[advance.args[0]])
+        if lists is None or (advance is not None and steps is None and not begins):
             return False
         if self.glide is not None and not self.glide(env, k):
             return False
         if lists:
             self.append(lists, env)
-        if advance is None or steps is None:
+        if advance is None:
             return True
+        steps = steps_of(env[advance.args[0]]) if begins else steps
+        assert steps is not None
         env[advance.outs[0]], env[advance.outs[1]] = steps.next()
         self.asks = steps.launches
         return True

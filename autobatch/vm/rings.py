@@ -15,7 +15,7 @@ from autobatch.batching.fused import Hot
 from autobatch.ir.program import Label
 from autobatch.vm.laps import Lap
 
-LONGEST = 4
+LONGEST = 12
 """Blocks of a ring."""
 MOST_KNOWN = 16
 RingKey = tuple[tuple[Label, Any], ...]

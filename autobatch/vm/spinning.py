@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -49,7 +49,9 @@ class Engine(Protocol):
 @dataclass(slots=True, eq=False, repr=False)
 class Spin:
     """``group`` is at block ``pc``; ``left`` are those that have left, ``nearest`` where the first
-    of them waits. ``settled``: no int of the group's may soon leave int64 (see ``arithmetic``).
+    of them waits. ``laps`` have run last at each block, ``known`` are all that have, by what runs
+    their operations: a block may take turns, as it does with the modules of a list. ``settled``: no
+    int of the group's may soon leave int64 (see ``arithmetic``).
     """
 
     state: RunState
@@ -58,6 +60,7 @@ class Spin:
     pc: Label
     group: Group
     laps: dict[Label, Lap] = field(default_factory=dict)
+    known: dict[Any, Lap] = field(default_factory=dict)
     left: Parts = field(default_factory=list)
     nearest: float = math.inf
     riders: Riders | None = None
@@ -301,11 +304,15 @@ class Spin:
         for driver in turn.site.drivers:
             if driver.end != turn.end or driver.reads_written(env, scope, given):
                 continue
+            known = self.known.get(driver.drive)
+            if known is not None and known.run(self.group):
+                return known
             kept = None if driver.parts is None else Kept(driver.parts)
             begun = driver.starts(env, scope, kept)
             if begun is not None:
                 lap = Lap(self.pc, turn, *begun, driver, marks, kept=kept)
                 if lap.run(self.group):
+                    self.known[driver.drive] = lap
                     return lap
         return None
 

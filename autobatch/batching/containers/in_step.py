@@ -4,6 +4,7 @@ What a loop asks for in each of its rounds is told here at once: nothing fails, 
 looked up by themselves, and there is no context. In: an iterator. Out: ``Steps``, which take it to
 its next place as ``iterators.advance`` does; for objects, and threads that stand at places of their
 own, there are none. ``for row in x``, a layer of 32 for 64 examples: 36 us a round, 170 without.
+``begun`` gives the iterators of a loop within another one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from torch import nn
+
 from autobatch.batching.tensors import lookup
 from autobatch.batching.tensors.views import Hole, TorchRecipe, recipe_of
+from autobatch.batching.trees import is_plain
 from autobatch.compat import within_duals, within_level
 from autobatch.presence import moves
 from autobatch.values.cells import (
@@ -67,6 +71,44 @@ def is_count(cell: Cell) -> bool:
     """Whether it is an int of all threads which may be counted up."""
     value = cell.value
     return type(value) is Uniform and type(value.obj) is int and abs(value.obj) < FARTHEST
+
+
+# Where they begin
+
+MODULES = nn.ModuleList.__iter__
+
+
+def begun(source: Cell) -> Cell | None:
+    """``iter`` of what all threads begin alike, and of which no code is the user's; else None."""
+    value = read(source)
+    if type(value) is Column:
+        return over(source) if has_rows(value) else None
+    if type(value) is Container:
+        return over(source) if value.type is tuple or value.type is list else None
+    if type(value) is not Uniform:
+        return None
+    obj = value.obj
+    if type(obj) is range:
+        return over_range(obj)
+    if type(obj) is tuple or (type(obj) is nn.ModuleList and nn.ModuleList.__iter__ is MODULES):
+        return over_shared(tuple(obj))
+    return None
+
+
+def over(cell: Cell) -> Cell:
+    """An iterator over what has an item at each place."""
+    return Cell(Container(SEQUENCE_ITERATOR, [uniform(0), cell]))
+
+
+def over_range(obj: range) -> Cell:
+    return Cell(Container(RANGE_ITERATOR, [uniform(p) for p in (obj.start, obj.stop, obj.step)]))
+
+
+def over_shared(items: tuple[Any, ...]) -> Cell:
+    """Over objects that all threads share."""
+    if is_plain(items):
+        return over(uniform(items))
+    return over(Cell(Container(tuple, [Cell(Uniform(item, shared=True)) for item in items])))
 
 
 # Of a range
@@ -129,7 +171,9 @@ def sequence_steps(cells: list[Cell]) -> Steps | None:
     if type(source) is Column:
         return RowSteps(cells, source) if has_rows(source) else None
     if type(source) is Container and (source.type is tuple or source.type is list):
-        return PartSteps(cells, source)
+        return PartSteps(cells, source.cells)
+    if type(source) is Uniform and type(source.obj) is tuple:
+        return PartSteps(cells, [uniform(item) for item in source.obj])
     return None
 
 
@@ -181,11 +225,11 @@ class PartSteps:
     """The same of a tuple, or of a list, which may grow meanwhile."""
 
     cells: list[Cell]
-    parts: Container
+    parts: Any
     launches: int = 0
 
     def next(self) -> tuple[Cell, Cell]:
-        cells, parts = self.cells, self.parts.cells
+        cells, parts = self.cells, self.parts
         at = number_in(cells[0])
         if at >= len(parts):
             return at_end(cells)

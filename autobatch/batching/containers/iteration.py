@@ -11,6 +11,7 @@ import torch
 from autobatch.batching import arithmetic, lists
 from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, iterators, zipped
+from autobatch.batching.containers.in_step import over
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
 from autobatch.batching.finishing import finished
@@ -133,7 +134,7 @@ def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Ce
             context, torch_ops.apply(context, torch.flip, [*args, uniform((0,))], {}, False)
         )
     if packs.is_packed(value):
-        return iterators.over(Cell(packs.turned(value)))
+        return over(Cell(packs.turned(value)))
     if type(value) is Container and value.type is range:
         return reversed_range(context, value)
     if type(value) is Container and value.type in (dict, DICT_VIEW):
@@ -147,7 +148,7 @@ def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Ce
     parts = parts_of(args[0])
     if parts is None:
         return None
-    return iterators.over(Cell(Container(tuple, parts[::-1])))
+    return over(Cell(Container(tuple, parts[::-1])))
 
 
 def reversed_range(context: Context, value: Container) -> Cell | None:

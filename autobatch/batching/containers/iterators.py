@@ -15,7 +15,14 @@ from torch import Tensor
 from autobatch.batching import guards, lists, semantics
 from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, subscripts, zipped
-from autobatch.batching.containers.in_step import FARTHEST, advance_plain, plain_range
+from autobatch.batching.containers.in_step import (
+    FARTHEST,
+    advance_plain,
+    over,
+    over_range,
+    over_shared,
+    plain_range,
+)
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.generators import is_generator
 from autobatch.batching.host.from_rows import from_rows
@@ -36,7 +43,6 @@ from autobatch.batching.operators import binary
 from autobatch.batching.protocols import special_method
 from autobatch.batching.tables import packed
 from autobatch.batching.tensors.views import as_unbound
-from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
 from autobatch.ir.program import UnpackShape
 from autobatch.structure import own_attribute
@@ -124,10 +130,6 @@ def refuse_writer(context: Context, kind: type) -> None:
         handing.refuse(method)
 
 
-def over(cell: Cell) -> Cell:
-    return Cell(Container(SEQUENCE_ITERATOR, [uniform(0), cell]))
-
-
 def kept(iterator: Cell) -> Cell:
     """An iterator that the program has a name for, and may ask again when it has ended."""
     value = iterator.value
@@ -155,9 +157,7 @@ def moved_on(context: Context, value: Container, more: Cell) -> None:
 
 def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
     if isinstance(obj, range):
-        return Cell(
-            Container(RANGE_ITERATOR, [uniform(p) for p in (obj.start, obj.stop, obj.step)])
-        )
+        return over_range(obj)
     guards.refuse_iterator(context, cell)
     if asks(context, len, (obj,)):
         return each_thread(context, iter, (obj,))
@@ -165,9 +165,7 @@ def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
         items = tuple(obj)
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
-    if is_plain(items):
-        return over(uniform(items))
-    return over(Cell(Container(tuple, [Cell(Uniform(item, shared=True)) for item in items])))
+    return over_shared(items)
 
 
 def event_shape(value: Any) -> torch.Size:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import CellType, FunctionType
 from typing import Any
 
+from autobatch.batching.containers.in_step import begun
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.objects.attributes import fields_of, part_of
 from autobatch.batching.operations import CAPTURED, Env, Scope
@@ -49,7 +50,14 @@ def printed_operation(printer: Printer, skeleton: Any, op: Op, scope: Scope, bef
         printed_copy(printer, op)
     elif op.name in ("tuple", "list", "slice"):
         parts = ", ".join(map(printer.cell, op.args))
-        printer.cells[op.outs[0]] = printer.fresh(f"Cell(Container({op.name}, [{parts}]))", "m")
+        made = f"Cell(Container({op.name}, [{parts}]))"
+        printer.cells[op.outs[0]] = (
+            printer.anew(made) if op.name == "list" else printer.fresh(made, "m")
+        )
+    elif op.name == "iter":
+        found = printer.anew(f"{printer.refer(begun)}({printer.cell(op.args[0])})")
+        printer.check(f"{found} is None")
+        printer.cells[op.outs[0]] = found
     elif op.name == "unpack":
         printed_unpack(printer, op)
     elif op.args and is_structural(op, [printer.env[name] for name in op.args]):

@@ -14,6 +14,7 @@ import torch
 from autobatch.batching import operations
 from autobatch.batching.calling.modules import writes_argument
 from autobatch.batching.containers.callees import inplace_position, is_hashable, is_updating
+from autobatch.batching.containers.in_step import begun
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.objects.attributes import is_stored, part_of
@@ -98,8 +99,8 @@ class Outline:
         if op.name == "getattr" and has_stored(cells[0], op.attr):
             return self.run(op, cells)
         structural = is_structural(op, cells)
-        if structural and op.name == "getattr":
-            return self.run(op, cells, structural)
+        if (structural and op.name == "getattr") or op.name == "iter":
+            return self.run(op, cells, True)
         if any(has_objects(cell) for cell in cells):
             return False
         if structural or all(is_uniform(cell) for cell in cells):
@@ -118,6 +119,8 @@ class Outline:
         if any(out in self.constants for out in op.outs):
             return False
         pure = op.name in HOST or (op.name in INPLACE and is_uniform_number(cells[0]))
+        if op.name == "iter":
+            pure = begun(cells[0]) is not None
         if op.name == "call":
             pure = is_pure_call(read(cells[0])) and not self.may_write(op)
         if not pure or self.touched & set(op.outs) or (self.writes and cells and not structural):

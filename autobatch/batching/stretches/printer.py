@@ -25,6 +25,9 @@ OTHERS = frozenset(("env", "context", "k"))
 OF_KIND = "  # kind"
 """Ends the lines that check of a variable's column what the replay that makes it settles."""
 
+ANEW = "  # for k"
+"""Ends the lines that make what can be written: a line that mentions ``k`` runs in each round."""
+
 
 class Undrivable(Exception):
     """The plan is not plain."""
@@ -75,6 +78,10 @@ class Printer:
         name = f"{letter}{len(self.lines)}"
         self.line(f"{name} = {expression}")
         return name
+
+    def anew(self, expression: str) -> str:
+        """The same of the cell of what can be written, of which each round has one of its own."""
+        return self.fresh(f"{expression}{ANEW}", "m")
 
     def refer(self, obj: Any) -> str:
         name = f"_{len(self.names)}"
