@@ -10,6 +10,7 @@ own, there are none. ``for row in x``, a layer of 32 for 64 examples: 36 us a ro
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -84,7 +85,9 @@ def begun(source: Cell) -> Cell | None:
     if type(value) is Column:
         return over(source) if has_rows(value) else None
     if type(value) is Container:
-        return over(source) if value.type is tuple or value.type is list else None
+        if value.type is tuple or value.type is list:
+            return over(source)
+        return None if steps_of(source) is None else source
     if type(value) is not Uniform:
         return None
     obj = value.obj
@@ -93,6 +96,21 @@ def begun(source: Cell) -> Cell | None:
     if type(obj) is tuple or (type(obj) is nn.ModuleList and nn.ModuleList.__iter__ is MODULES):
         return over_shared(tuple(obj))
     return None
+
+
+def begun_by(callee: Any, sources: Sequence[Cell]) -> Cell | None:
+    """``enumerate(x)``, ``enumerate(x, 1)`` and ``zip(x, y)`` of such; None of anything else."""
+    if callee is zip:
+        inner = [begun(source) for source in sources]
+        if any(each is None or each is source for each, source in zip(inner, sources, strict=True)):
+            return None
+        return Cell(Container(ZIP_ITERATOR, inner, frozenset()))  # type: ignore[arg-type]
+    if callee is not enumerate or not 1 <= len(sources) <= 2:
+        return None
+    count, items = uniform(0) if len(sources) == 1 else sources[1], begun(sources[0])
+    if items is None or not is_count(count):
+        return None
+    return Cell(Container(ENUMERATE_ITERATOR, [Cell(count.value), items]))
 
 
 def over(cell: Cell) -> Cell:

@@ -31,6 +31,7 @@ from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
 from autobatch.batching.stretches.executors import Run
+from autobatch.batching.stretches.host_lines import printed_key
 from autobatch.batching.stretches.keeping import Kept, Parts, parts_of
 from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.operator_lines import refuse_shown
@@ -374,9 +375,9 @@ def printed_results(
         printer.line(f"{target}.value = {new}.value")
     kept = dict(results)
     for store in skeleton.stores:
-        receiver, value = store.args
-        new = kept.get(value) or printer.cell(value)
-        printer.line(f"{printer.places[receiver]}.cells[{store.attr!r}] = {new}")
+        receiver, value, *_ = store.args
+        new, key = kept.get(value) or printer.cell(value), printed_key(printer, store)
+        printer.line(f"{printer.places[receiver]}.cells[{key}] = {new}")
     return replay
 
 

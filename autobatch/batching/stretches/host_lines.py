@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import CellType, FunctionType
 from typing import Any
 
-from autobatch.batching.containers.in_step import begun
+from autobatch.batching.containers.in_step import begun, begun_by
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.objects.attributes import fields_of, part_of
 from autobatch.batching.operations import CAPTURED, Env, Scope
@@ -102,11 +102,25 @@ def printed_call(printer: Printer, op: Op) -> None:
     if is_number_call(printer, op):
         printed_number_call(printer, op)
         return
+    if is_begun_by(printer, op):
+        callee, *cells = printer.obj(op.args[0]), *map(printer.cell, op.args[1:])
+        found = printer.anew(f"{printer.refer(begun_by)}({callee}, [{', '.join(cells)}])")
+        printer.check(f"{found} is None")
+        printer.cells[op.outs[0]] = found
+        return
     printer.asks_context = True
     parts = ", ".join(map(printer.cell, op.args))
     found = printer.fresh(f"pure_call(context, {printer.refer(op)}, [{parts}])", "m")
     printer.check(f"{found} is None")
     printer.cells[op.outs[0]] = found
+
+
+def is_begun_by(printer: Printer, op: Op) -> bool:
+    """Whether it is an ``enumerate`` or ``zip`` that needs no context."""
+    callee, *sources = (printer.env[name] for name in op.args)
+    if type(callee.value) is not Uniform or op.attr.keywords:
+        return False
+    return begun_by(callee.value.obj, sources) is not None
 
 
 def is_number_call(printer: Printer, op: Op) -> bool:
@@ -194,8 +208,18 @@ def printed_place(printer: Printer, store: Op) -> None:
         printer.check(checks)
     if store.name == "setattr":
         check_class(printer, whole, kind, store.attr)
-    elif kind is list:
-        printer.check(f"not -len({whole}.cells) <= {store.attr} < len({whole}.cells)")
+        return
+    key = printed_key(printer, store)
+    if store.args[2:]:
+        given = type(printer.env[store.args[2]].value.obj)  # type: ignore[union-attr]
+        printer.check(f"{key}.__class__ is not {given.__name__}")
+    if kind is list:
+        printer.check(f"not -len({whole}.cells) <= {key} < len({whole}.cells)")
+
+
+def printed_key(printer: Printer, store: Op) -> str:
+    """The name, key or index of a store."""
+    return printer.obj(store.args[2]) if store.args[2:] else repr(store.attr)
 
 
 def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:

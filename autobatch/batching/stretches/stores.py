@@ -13,7 +13,8 @@ to the end of its stretch, where ``v`` is known, and a later read of the place i
 In: the operations of an ``Outline``, one by one. Out: what each is in the stretch, None where it
 ends there. Nothing between a store and the end of the stretch may see the container in another way:
 through another name, as an operand, within another container. What a recording has been given
-before the first store must not lead to such a container either. Keys and indices are literals.
+before the first store must not lead to such a container either. Keys and indices are literals, or
+the same for all threads, as those of a loop are.
 """
 
 from __future__ import annotations
@@ -29,43 +30,44 @@ from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, Column, Container, Uniform
 from autobatch.values.heap.walks import reached
 
-OF_KEYS = {"setitem": "getitem", "setattr": "getattr"}
+OF_STORES = {"setitem": "getitem", "setattr": "getattr"}
 """What writes a place, and what reads it."""
+Place = tuple[str, str | None, Any]
+"""What reads it, the variable of the key, and the name, key or index where there is none."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Stores:
     """The stores that a stretch has taken so far, each as ``store_of`` has it.
 
-    ``latest`` is what each place holds, by the variable of the container, the operation that reads
-    it and the name, key or index.
+    ``latest`` is what each place holds, by the variable of the container, and the place in it.
     """
 
     ops: list[Op] = field(default_factory=list)
-    latest: dict[tuple[str, str, Any], str] = field(default_factory=dict)
+    latest: dict[tuple[str, Place], str] = field(default_factory=dict)
 
     def take(
         self, op: Op, env: Env, made: Set[str], reads: Sequence[str], constants: Mapping[str, Cell]
     ) -> bool:
         """Whether a store fits into the stretch, whose recording makes ``made`` of ``reads``."""
         store = store_of(op, constants)
-        if store is None:
+        if store is None or any(name in made for name in (store.args[0], *store.args[2:])):
             return False
-        receiver, value = store.args
-        if receiver in made or receiver not in env or not may_put(env[receiver], store):
+        receiver, value, *_ = store.args
+        if not may_put(env, store):
             return False
         if value not in made and (value not in env or not is_plain(env[value])):
             return False
         if any(shows(env[name], [store]) for name in reads if name in env):
             return False
         self.ops.append(store)
-        read = OF_KEYS[store.name]
+        written = place_of_store(store)
         self.latest = {
-            place: kept
-            for place, kept in self.latest.items()  # two variables may have one container
-            if place[0] == receiver or not may_be_one(place[1:], (read, store.attr))
+            (other, place): kept
+            for (other, place), kept in self.latest.items()
+            if not may_be_one(place, written)  # nor need it be the same container
         }
-        self.latest[receiver, read, store.attr] = value
+        self.latest[receiver, written] = value
         return True
 
     def seen(self, op: Op, env: Env, made: Set[str], constants: Mapping[str, Cell]) -> Op | None:
@@ -75,57 +77,76 @@ class Stores:
         if any(out in store.args for store in self.ops for out in op.outs):
             return None
         place = place_of(op, constants)
-        if place is not None and op.args[0] in env and op.args[0] not in made:
-            stored = self.latest.get((op.args[0], *place))
+        known = all(arg in env and arg not in made for arg in op.args)
+        if place is not None and known and type(env[op.args[0]].value) is Container:
+            stored = self.latest.get((op.args[0], place))
             if stored is not None:
                 return Op("copy", op.outs, (stored,), None, op.span)
-            written = [(OF_KEYS[store.name], store.attr) for store in self.ops]
+            written = map(place_of_store, self.ops)
             return None if any(may_be_one(place, other) for other in written) else op
         given = [env[arg] for arg in op.args if arg in env and arg not in made]
         return None if any(shows(cell, self.ops) for cell in given) else op
 
 
 def store_of(op: Op, constants: Mapping[str, Cell]) -> Op | None:
-    """A store whose ``attr`` is a name, or a key or index that is a literal; None of another."""
+    """A store: its operands are the container, the value and, if it is no literal, the key or
+    index; ``attr`` is the name, or the literal. None of another key.
+    """
     if op.name == "setattr":
         return op
-    key = literal(op.args[1], constants)
-    return None if key is None else Op(op.name, (), (op.args[0], op.args[2]), key, op.span)
+    base, index, value = op.args
+    if index not in constants:
+        return Op(op.name, (), (base, value, index), None, op.span)
+    key = literal(constants[index])
+    return None if key is None else Op(op.name, (), (base, value), key, op.span)
 
 
-def place_of(op: Op, constants: Mapping[str, Cell]) -> tuple[str, Any] | None:
-    """The place that an operation reads, as ``Stores.latest`` has it; None of another."""
-    if op.name == "getattr":
-        return op.name, op.attr
-    key = literal(op.args[1], constants) if op.name == "getitem" else None
-    return None if key is None else (op.name, key)
-
-
-def literal(name: str, constants: Mapping[str, Cell]) -> int | str | None:
-    value = constants[name].value if name in constants else None
-    key = value.obj if type(value) is Uniform else None
+def literal(cell: Cell) -> int | str | None:
+    key = cell.value.obj if type(cell.value) is Uniform else None
     return key if type(key) in (int, str) else None
 
 
-def may_be_one(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def place_of_store(store: Op) -> Place:
+    return OF_STORES[store.name], next(iter(store.args[2:]), None), store.attr
+
+
+def place_of(op: Op, constants: Mapping[str, Cell]) -> Place | None:
+    """The place that an operation reads, if it reads one."""
+    if op.name == "getattr":
+        return op.name, None, op.attr
+    if op.name != "getitem":
+        return None
+    index = op.args[1]
+    if index not in constants:
+        return op.name, index, None
+    key = literal(constants[index])
+    return None if key is None else (op.name, None, key)
+
+
+def may_be_one(one: Place, other: Place) -> bool:
     """Whether two places of containers of one kind may be the same: -1 is the last of a list."""
-    (kind, key), (kind_of_other, key_of_other) = one, other
+    (kind, variable, key), (kind_of_other, variable_of_other, key_of_other) = one, other
     if kind != kind_of_other:
         return False
+    if variable is not None or variable_of_other is not None:
+        return True
     if type(key) is int and type(key_of_other) is int and (key < 0) is not (key_of_other < 0):
         return True
     return bool(key == key_of_other)
 
 
-def may_put(cell: Cell, store: Op) -> bool:
-    value = cell.value
+def may_put(env: Env, store: Op) -> bool:
+    receiver, _, *index = store.args
+    if receiver not in env or any(name not in env for name in index):
+        return False
+    value, key = env[receiver].value, literal(env[index[0]]) if index else store.attr
     if store.name == "setattr":
         return is_plainly_put(value, store.attr)
-    if type(value) is not Container or value.type not in (list, dict):
+    if key is None or type(value) is not Container or value.type not in (list, dict):
         return False
     if value.type is dict:
         return type(value.cells) is dict
-    return type(store.attr) is int and is_within(value.cells, store.attr)
+    return type(key) is int and is_within(value.cells, key)
 
 
 def is_within(cells: Any, index: int) -> bool:
@@ -149,7 +170,7 @@ def shows(cell: Cell, stores: Sequence[Op]) -> bool:
 
 def are_stored(stores: Sequence[Op], reads: Iterable[str], env: Env) -> bool:
     """Whether stores may be put off in an environment like the one that they were taken in."""
-    return all(may_put(env[store.args[0]], store) for store in stores) and not any(
+    return all(may_put(env, store) for store in stores) and not any(
         shows(env[name], stores) for name in reads if name in env
     )
 
@@ -157,6 +178,7 @@ def are_stored(stores: Sequence[Op], reads: Iterable[str], env: Env) -> bool:
 def put(stores: Iterable[Op], env: Env) -> None:
     """The stores of a stretch that has run."""
     for store in stores:
-        receiver, value = store.args
+        receiver, value, *index = store.args
         whole: Any = env[receiver].value
-        whole.cells[store.attr] = env[value]
+        key = env[index[0]].value.obj if index else store.attr  # type: ignore[union-attr]
+        whole.cells[key] = env[value]
