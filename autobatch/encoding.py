@@ -143,13 +143,14 @@ def encode(
           Gradients flow to them.
 
     Raises:
-        OptionError: for a named feature that has no such form, a name that no node has, or
-            arguments of other kinds.
+        OptionError: for a named feature that has no such form, a name that no node has, roots
+            without attributes, or arguments of other kinds.
     """
     if not isinstance(trees, Iterable):
         raise OptionError(f"trees is a {type(trees).__name__}; it must be an iterable of roots.")
     fields = Fields(named(children, "children"), named(features, "features"))
     roots = list(trees)
+    fields.check_roots(roots)
     found = Walk(fields).over(roots)
     fields.check_children(found.nodes)
     columns: dict[str, Tensor | Parts] = {}
@@ -186,6 +187,16 @@ class Fields:
 
     children: Getter | Sequence[str] | None
     features: Mapping[str, Getter | str] | Sequence[str] | None
+
+    def check_roots(self, roots: list[Any]) -> None:
+        """A dict, a list or a number has no attributes that would tell what a node holds."""
+        for root in roots:
+            told = root is None or self.children is not None or self.features is not None
+            if not told and not is_node(root) and not attributes_of(root, {}):
+                raise OptionError(
+                    f"A root is a {type(root).__name__}, which has no attributes: give functions "
+                    "of a node, children=lambda node: [...], features={'name': lambda node: ...}."
+                )
 
     def check_children(self, nodes: list[Any]) -> None:
         names = () if self.children is None or callable(self.children) else self.children

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import autobatch
@@ -100,9 +100,26 @@ def lengths(x: Tensor, w: Tensor) -> Tensor:
     return (w @ x).sum()
 
 
+SCALELESS = nn.LayerNorm(3, eps=0.0, elementwise_affine=False)
+CHANNELS = nn.GroupNorm(3, 3, eps=0.0, affine=False)
+
+
+def norms_of_constants(x: Tensor, w: Tensor) -> Tensor:
+    """Without an ``eps`` they divide by zero where all elements are equal."""
+    norm = torch.nn.functional.layer_norm(x, (3,), w[0], w[1], 0.0)
+    named = torch.nn.functional.layer_norm(x * w[0, 0], (3,), weight=w[2], eps=0.0)
+    groups = torch.nn.functional.group_norm(torch.stack([x, x])[None], 2, eps=0)
+    rows = torch.nn.functional.rms_norm(x, (3,), w[1], eps=0.0)
+    of_modules = SCALELESS(x * w[0, 1]) + CHANNELS(torch.outer(x, w[0, :2])[None])[0].sum()
+    if x[0] > 0:
+        return (norm * named + rows).sum() + (groups * of_modules).pow(2).sum()
+    return (w @ x).sum()
+
+
 WIDE = [
     parameter_product, product_of_infinite, linear_of_infinite, own_index, own_index_tensor,
     infinite_argument, several_functions, statistics, gates, lengths,
+    norms_of_constants,
 ]  # fmt: skip
 
 

@@ -269,6 +269,14 @@ def test_one_tree_is_no_iterable_of_trees() -> None:
         autobatch.encode(Tree(1))
 
 
+@pytest.mark.parametrize("root", [{"left": None}, (1, (2, 3)), [1, [2]], "tree", 7], ids=str)
+def test_roots_without_attributes(root: Any) -> None:
+    with pytest.raises(OptionError, match=f"is a {type(root).__name__}, which has no attributes"):
+        autobatch.encode([None, root])
+    nodes = autobatch.encode([root], features={"size": lambda node: len(str(node))})
+    assert nodes.size.tolist() == [len(str(root))]
+
+
 class Leaf:
     def __init__(self, weight: float) -> None:
         self.weight, self.left, self.children = weight, None, ()

@@ -34,7 +34,6 @@ from autobatch.batching.containers.callees import (
     refuse_backward,
     refuse_optimizer,
     refuse_tensor_hook,
-    updated,
 )
 from autobatch.batching.context import Context
 from autobatch.batching.effects import (
@@ -69,6 +68,7 @@ from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trace.recorder import refuse_hidden
 from autobatch.batching.unseen import watched
+from autobatch.batching.updates import updated
 from autobatch.structure import own_attribute
 from autobatch.transforms import batched as transforms
 from autobatch.values.cells import (
@@ -134,7 +134,7 @@ def performed(context: Context, target: Target) -> Cell:
         if done is not None:
             return done
     elif target.effect == "torch" and "out" not in kwargs and rules.are_ragged(given):
-        known = is_hashable(callee) and not in_place_option(callee, args, kwargs)
+        known = is_hashable(callee) and not writes_operands(callee, args, kwargs)
         done = rules.apply(context, callee, args, kwargs) if known else None
         if done is not None:
             return done
@@ -226,7 +226,9 @@ def torch_call(context: Context, target: Target) -> Cell:
         return writes.write(context, callee, args, kwargs)
     if any(map(is_program_s, (*args, *kwargs.values()))):
         return run_rows(context, callee, args, kwargs, ANY_EFFECT, True, fresh=False, effect=True)
-    written = updated(callee, args, kwargs) if is_hashable(callee) else []
+    written = updated(callee, args, kwargs)
+    if not all(writes.may_be_tensor(read(cell)) for cell in written):
+        return writes.write_several(context, callee, args, kwargs, written)
     if written:
         if any(map(writes.is_outside, written)):
             raise writes.shared_write(context, "a tensor")
@@ -294,7 +296,7 @@ def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | N
         packed.unpack(context, cells)
         return None
     pure = target.effect in ("torch", "draw") and "out" not in kwargs
-    if (pure or gives_value(callee)) and not in_place_option(callee, args, kwargs):
+    if (pure or gives_value(callee)) and not writes_operands(callee, args, kwargs):
         done = rules.apply(context, callee, args, kwargs) if pure and hashable else None
         if done is not None:
             return done
@@ -303,6 +305,11 @@ def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | N
         return args[0]
     packed.unpack(context, cells)
     return None
+
+
+def writes_operands(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+    """Whether a function without a name that says so writes to what it is given."""
+    return in_place_option(callee, args, kwargs) or bool(updated(callee, args, kwargs))
 
 
 def takes_packed(callee: Any) -> bool:

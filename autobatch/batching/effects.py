@@ -35,6 +35,7 @@ from autobatch.batching.module_classes import (
 from autobatch.batching.replaced import NOTHING, STATE
 from autobatch.batching.seldom_draws import is_drawing_module
 from autobatch.batching.submodules import forward_hooks, has_backward_hooks, is_hooked, parts_of
+from autobatch.batching.updates import is_custom
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
 from autobatch.structure import own_attribute
@@ -209,6 +210,8 @@ def found_effect(callee: Any) -> Effect:
     if is_marking(callee):
         return "unknown"
     if belongs_to_torch(callee):
+        if is_custom(callee):
+            return "torch"
         return "draw" if callee == DIRICHLET else torch_effect(name)
     if is_callable_instance(callee):
         return "program"

@@ -29,6 +29,7 @@ from autobatch.presence.layers import differentiated, is_in_a_graph
 from autobatch.presence.masks import all_of
 from autobatch.presence.operands import Operands, operands_of
 from autobatch.presence.record import Record, has_views, is_finite, may_spoil, record_at_work
+from autobatch.presence.risks import is_bare_norm, name_of
 from autobatch.saving.savers import decided, is_again
 
 FACTORS = frozenset(
@@ -169,7 +170,8 @@ def product(
     """``function(*operands, **named)``, one of ``FACTORS``."""
     if not is_watched(dims, operands):
         return function(*operands, **named)
-    return watched(partial(function, **named), dims, dim, fold, operands, True)
+    is_factor = not is_bare_norm(name_of(function), operands, named)
+    return watched(partial(function, **named), dims, dim, fold, operands, is_factor)
 
 
 def watched(

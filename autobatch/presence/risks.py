@@ -6,8 +6,9 @@ and by that of a module's class, whose parameters are operands. What is not name
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 from autobatch.structure import own_attribute
 
@@ -62,6 +63,11 @@ CONSTANT = named(
 )
 """It has no gradient, or none but zero."""
 QUOTIENTS = named("div divide true_divide truediv")
+NORMS: Final = {
+    "group_norm": 4, "layer_norm": 4, "native_group_norm": 7, "native_layer_norm": 4, "rms_norm": 3,
+}  # fmt: skip
+"""Where their ``eps`` is."""
+NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def name_of(function: Any) -> str:
@@ -72,10 +78,10 @@ def name_of(function: Any) -> str:
     return str(name).strip("_")
 
 
-def is_risky(name: str, args: Sequence[Any]) -> bool:
+def is_risky(name: str, args: Sequence[Any], keywords: Mapping[str, Any] = NO_KEYWORDS) -> bool:
     """Whether a gradient may be infinite, or the result, where all operands are finite."""
     if name in LINEAR or name in PRODUCTS or name in CONSTANT:
-        return False
+        return is_bare_norm(name, args, keywords)
     second = args[1] if len(args) > 1 else None
     if name in QUOTIENTS:
         return not isinstance(second, int | float) or second == 0
@@ -84,9 +90,20 @@ def is_risky(name: str, args: Sequence[Any]) -> bool:
     return True
 
 
-def gives_infinities(name: str, args: Sequence[Any]) -> bool:
+def is_bare_norm(name: str, args: Sequence[Any], keywords: Mapping[str, Any] = NO_KEYWORDS) -> bool:
+    """Whether it divides by zero where all elements are equal, or zero: it has no ``eps``."""
+    if name not in NORMS:
+        return False
+    place = NORMS[name]
+    eps = keywords.get("eps", args[place] if len(args) > place else None)
+    return eps is not None and not (isinstance(eps, int | float) and eps > 0)
+
+
+def gives_infinities(
+    name: str, args: Sequence[Any], keywords: Mapping[str, Any] = NO_KEYWORDS
+) -> bool:
     """Whether the result may be infinite where all operands are finite."""
-    return name not in STEEP and is_risky(name, args)
+    return name not in STEEP and is_risky(name, args, keywords)
 
 
 def is_looked_at(name: str, args: Sequence[Any]) -> bool:

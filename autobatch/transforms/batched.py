@@ -124,7 +124,7 @@ def loop(call: Call, kind: str) -> Cell | None:
     apart = own_option_here(call.context, options)
     if apart:
         return call.by_thread(f"it has {apart} of its own")
-    return meaning(replace(call, args=given, kwargs={}))
+    return meaning(replace(call, args=given, kwargs={}), options["randomness"])
 
 
 def maker(context: Context, make: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

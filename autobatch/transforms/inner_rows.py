@@ -59,20 +59,22 @@ class InnerRows:
         bounds = (0, max(self.longest - 1, 0))
         return Cell(Column(self.on_device(self.numbers), "int", bounds))
 
-    def within(self, context: Context) -> Context:
-        """Where the function runs for the inner rows.
+    def within(self, context: Context, draws: str | None) -> Context:
+        """Where the function runs for the inner rows, whose ``randomness`` is ``draws``.
 
-        Under a seed they draw by keys of their own, made of their threads'. Their calls open no
-        paths: for one example Python itself makes them (``seeding.row_by_row``).
+        Under a seed they draw by keys of their own, made of their threads', or by that of the first
+        where all draw the same. Their calls open no paths: for one example Python itself makes them
+        (``seeding.row_by_row``).
         """
         part = context.restricted(self.owners.tolist())
         if context.paths is not None:
-            part.paths = self.paths(context.paths)
+            part.paths = self.paths(context.paths, draws == "same")
         return part
 
-    def paths(self, paths: Paths) -> Paths:
-        keys = split(*paths.counted())
-        return Paths.over(Ledger.of(split(keys[self.owners], self.numbers))).flattened()
+    def paths(self, paths: Paths, alike: bool) -> Paths:
+        keys, numbers = split(*paths.counted()), self.numbers
+        inner = split(keys[self.owners], np.zeros_like(numbers) if alike else numbers)
+        return Paths.over(Ledger.of(inner)).flattened()
 
     def outer(
         self,

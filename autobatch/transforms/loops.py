@@ -30,11 +30,11 @@ from autobatch.values.cells import INT_MAX, Cell, Objects, Uniform, as_column, r
 from autobatch.values.heap import selecting
 
 
-def counted(call: Call) -> Cell:
-    """``pfor(body, n)``."""
+def counted(call: Call, draws: str | None) -> Cell:
+    """``pfor(body, n)``; ``draws`` is its ``randomness``."""
     (n,) = call.args
     rounds = rounds_of(call.context, n)
-    return run(call, "pfor", rounds, lambda: rounds.index())
+    return run(call, "pfor", rounds, lambda: rounds.index(), draws)
 
 
 def rounds_of(context: Context, cell: Cell) -> InnerRows:
@@ -65,7 +65,7 @@ def count(n: Any) -> int:
     return int(n)
 
 
-def over_elements(call: Call) -> Cell:
+def over_elements(call: Call, draws: str | None) -> Cell:
     """``map_fn(f, elems)``: a round for each element."""
     context, tree = call.context, parts.opened(call.args[0])
     leaves = parts.leaves(tree)
@@ -76,7 +76,7 @@ def over_elements(call: Call) -> Cell:
             return call.by_thread("its elements have no common number")
         rounds = InnerRows.of(n, context)
         new = [mapping.inner_rows(leaf, 0, context.k) for leaf in leaves]
-        return run(call, "map_fn", rounds, lambda: parts.rebuilt(tree, iter(new)))
+        return run(call, "map_fn", rounds, lambda: parts.rebuilt(tree, iter(new)), draws)
     lengths = [packs.parts_of(value)[1] for value in ragged]
     same = all(one is lengths[0] or torch.equal(one, lengths[0]) for one in lengths)
     if len(ragged) < len(leaves) or not same:
@@ -85,7 +85,7 @@ def over_elements(call: Call) -> Cell:
     rounds = InnerRows(counts, None, context.device)
     moved = selecting.select([tree], rounds.owners)[0]
     part = context.restricted(rounds.owners.tolist())
-    return run(call, "map_fn", rounds, lambda: elements(part, moved, rounds))
+    return run(call, "map_fn", rounds, lambda: elements(part, moved, rounds), draws)
 
 
 def elements(part: Context, tree: Cell, rounds: InnerRows) -> Cell:
@@ -94,9 +94,11 @@ def elements(part: Context, tree: Cell, rounds: InnerRows) -> Cell:
     return found
 
 
-def run(call: Call, by: str, rounds: InnerRows, argument: Callable[[], Cell]) -> Cell:
+def run(
+    call: Call, by: str, rounds: InnerRows, argument: Callable[[], Cell], draws: str | None
+) -> Cell:
     """The function for every round of every thread."""
-    context, part = call.context, rounds.within(call.context)
+    context, part = call.context, rounds.within(call.context, draws)
     (function,) = selecting.select([call.function], rounds.owners)
     captured = Captured(part, [function])
     given = [argument()]

@@ -75,7 +75,7 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     ]
     leaf_of = iter(new)
     args = [parts.rebuilt(tree, leaf_of) for tree in trees]
-    part = rows.within(context)
+    part = rows.within(context, options["randomness"])
     captured = Captured(part, own)
     shares = is_torchs(call.callee)
     given = Captured(part, new if shares else [])
@@ -140,6 +140,11 @@ def own_option_here(context: Context, options: dict[str, Any]) -> str | None:
     """The same of a call within a batch."""
     alike = context.paths is None and context.randomness != "error"
     return own_option(options, context.randomness if alike else None)
+
+
+def draw_alike(own: str | None, outside: str) -> bool:
+    """Whether inner rows draw the same: their map says so, or leaves it to a batch that does."""
+    return own == "same" or (own != "different" and outside == "same")
 
 
 def loop_options(kind: str, function: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import effect_of, is_inplace_name
+from autobatch.batching.updates import is_updating
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, SUMS, info

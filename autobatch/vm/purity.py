@@ -19,7 +19,6 @@ from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batching.calling.meaning import are_same, called_as
-from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import (
     DRAW_WRITES,
     DRAWS,
@@ -28,6 +27,7 @@ from autobatch.batching.effects import (
     is_draw,
     is_inplace_name,
 )
+from autobatch.batching.updates import is_updating
 from autobatch.frontend import MISSING, generating
 from autobatch.frontend.resolve import imported_before, inherited_method, static_attribute
 from autobatch.ir.definitions import Definitions

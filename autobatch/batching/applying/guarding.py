@@ -5,7 +5,7 @@ In: the operands as ``vmapped`` has them. Out: the same, by way of ``presence.gu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
@@ -21,44 +21,55 @@ from autobatch.presence.guards import WHOLE, bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
 from autobatch.presence.record import Record
-from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, gives_infinities
+from autobatch.presence.risks import HOLDING, NO_KEYWORDS, PRODUCTS, STEEP, gives_infinities
 
 LOOKED_AT = PRODUCTS | FACTORS | HOLDING
 """What may give a gradient that is not finite where an operand is not."""
 
 
-def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def watched(
+    record: Record,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any] = NO_KEYWORDS,
+) -> tuple[Any, ...]:
     """The operands of ``fn``; what all threads share is broadcast to rows like it."""
-    if not is_to_watch(record, fn, args):
+    if not is_to_watch(record, fn, args, keywords):
         return args
     if (wide := broadcast(fn, args)) is not None:
         return wide
     return tuple(map_tree(own_guarded, arg) for arg in args)
 
 
-def watched_rows(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def watched_rows(
+    record: Record, fn: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[Any, ...]:
     """The same where ``fn`` runs on the rows as on one tensor: only then is there none to add."""
     if fn in POINTWISE:
-        return watched(record, fn, args)
-    if not is_to_watch(record, fn, args):
+        return watched(record, fn, args, keywords)
+    if not is_to_watch(record, fn, args, keywords):
         return args
     return tuple(map_tree(own_guarded, arg) for arg in args)
 
 
-def watched_once(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def watched_once(
+    record: Record, fn: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[Any, ...]:
     """The operands of ``fn``, which runs once for all threads that share them."""
     if not is_operation(fn) or not any(map(is_leaf_smooth, leaves_of(args))):
         return args
-    if not is_to_watch(record, fn, args):
+    if not is_to_watch(record, fn, args, keywords):
         return args
     return tuple(map_tree(whole_guarded, arg) for arg in args)
 
 
-def is_to_watch(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+def is_to_watch(
+    record: Record, fn: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> bool:
     """Whether what ``fn`` makes of a zero cotangent may not be finite."""
     names = names_of(fn)
     record.meet(shared_by(fn, names, args))
-    if any(gives_infinities(name, args) for name in names):
+    if any(gives_infinities(name, args, keywords) for name in names):
         record.is_wild = True
     elif STEEP.isdisjoint(names) and (LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args)):
         return False

@@ -38,7 +38,7 @@ def performed(
     """What ``run`` gives; ``watch`` guards the operands."""
     if (record := record_at_work()) is None:
         return run(fn, args, keywords, k)
-    given, args = args, watch(record, fn, args)
+    given, args = args, watch(record, fn, args, keywords)
     before, call, composed = None, None, is_composed(fn)
     if not composed and fn not in POINTWISE and torch.is_grad_enabled():
         before = moves.nodes_of(operands_of(fn, args, keywords))

@@ -22,7 +22,7 @@ from autobatch.presence.guards import ONE
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, is_watched, watched
 from autobatch.presence.record import Record, may_spoil
-from autobatch.presence.risks import LINEAR, PRODUCTS, is_risky, name_of
+from autobatch.presence.risks import LINEAR, PRODUCTS, is_bare_norm, is_risky, name_of
 from autobatch.structure import own_attribute
 
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any], int], Any]
@@ -73,7 +73,11 @@ class Call:
             first = first or (out,)
             return tuple(leaf.data for leaf in leaves_of(out) if is_own_smooth(leaf))
 
-        is_factor = all(name in FACTORS | PRODUCTS for name in names_of(self.fn))
+        args, keywords, _ = self.given
+        is_factor = all(
+            name in FACTORS | PRODUCTS and not is_bare_norm(name, args, keywords)
+            for name in names_of(self.fn)
+        )
         watched(function, self.dims, 0, ONE, self.operands, is_factor)
         (out,), first = first, (None,)  # nobody holds its graph, whoever runs the function again
         return out
@@ -147,7 +151,7 @@ def is_product(fn: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str
         return False
     if name in FACTORS or (name in PRODUCTS and len(dtypes_of(args)) > 1):
         return True  # operands of several dtypes are not broadcast to be guarded
-    return is_risky(name, args)
+    return is_risky(name, args, keywords)
 
 
 def dtypes_of(args: tuple[Any, ...]) -> set[torch.dtype]:

@@ -165,7 +165,7 @@ def apply_inplace(
         whole = (Batched(converters.rows(args[0], k)), *args[1:])
         given = args
         if (record := record_at_work()) is not None:
-            args = watched(record, fn, args)
+            args = watched(record, fn, args, keywords)
         try:
             run = functools.partial(_apply, twin, args, keywords, k, randomness)
             out = explained(fn, whole, keywords, run)

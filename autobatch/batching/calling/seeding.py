@@ -80,8 +80,10 @@ def for_one(called: Any, kwargs: dict[str, Any], span: Span) -> Any:
     return called
 
 
-def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
+def row_by_row(made: Made, alike: bool, *args: Any, **kwargs: Any) -> Any:
     """What a ``vmap`` gives one thread: each of its inner rows draws from words of its own, if any.
+
+    ``alike``: all draw what the first one does.
 
     torch's maps its arguments themselves, ours copies. What does not fit is told by ``torch.vmap``.
     """
@@ -102,7 +104,7 @@ def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
         own = [row_of(leaf, dim, row) for leaf, dim in zip(leaves, dims, strict=True)]
         return structure.unflattened(own, spec)
 
-    rows = run(lambda given: made.function(*given, **kwargs), map(arguments, range(n)))
+    rows = run(lambda given: made.function(*given, **kwargs), map(arguments, range(n)), alike)
     flat, out_spec = zip(*(structure.flattened(row) for row in rows), strict=True)
     out_dims = structure.spread(options["out_dims"], out_spec[0])
     parts = [

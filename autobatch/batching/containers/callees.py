@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
@@ -25,7 +24,6 @@ from autobatch.values.cells import (
     Column,
     Container,
     Objects,
-    Uniform,
     View,
     is_iterator,
     is_mutable,
@@ -75,33 +73,6 @@ def inplace_position(callee: Any) -> int | None:
     except (TypeError, ValueError):
         return None
     return names.index("inplace") if "inplace" in names else None
-
-
-UPDATES: dict[Any, tuple[tuple[str, ...], str]] = {
-    F.batch_norm: (("running_mean", "running_var"), "training"),
-    F.instance_norm: (("running_mean", "running_var"), "use_input_stats"),
-    F.embedding: (("weight",), "max_norm"),
-}
-"""Functions that write to operands where an option says so, which its default does."""
-
-
-def is_updating(callee: object) -> bool:
-    """Whether it is a function that may write to operands without a name that says so."""
-    return any(callee is each for each in UPDATES)
-
-
-def updated(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell]:
-    """The tensors besides its result that a call of torch's writes to."""
-    names, option = UPDATES.get(callee, ((), ""))
-    if not names:
-        return []
-    parameters = inspect.signature(callee).parameters
-    given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-    chosen = read(given[option]) if option in given else Uniform(parameters[option].default)
-    if type(chosen) is Uniform and (chosen.obj is None or chosen.obj is False):
-        return []
-    cells = [given[name] for name in names if name in given]
-    return [cell for cell in cells if getattr(read(cell), "obj", cell) is not None]
 
 
 def refuse_backward(context: Context, callee: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from autobatch.batching import operations
 from autobatch.batching.calling.modules import writes_argument
-from autobatch.batching.containers.callees import inplace_position, is_hashable, is_updating
+from autobatch.batching.containers.callees import inplace_position, is_hashable
 from autobatch.batching.containers.in_step import begun
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
@@ -23,6 +23,7 @@ from autobatch.batching.seldom_draws import may_draw
 from autobatch.batching.stretches.contents import is_plain_module
 from autobatch.batching.stretches.stores import Stores
 from autobatch.batching.submodules import parts_of
+from autobatch.batching.updates import is_updating
 from autobatch.ir.ops import BINARY, COMPARE, HOST, INPLACE, PURE, RECORDED, UNARY, WRITES
 from autobatch.ir.program import Op
 from autobatch.structure import own_attribute

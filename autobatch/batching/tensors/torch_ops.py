@@ -175,7 +175,7 @@ def same_for_all(
     """What a function gives for operands that all threads share, once."""
     record, given = record_at_work(), made
     if record is not None:
-        made = watched_once(record, function, made)
+        made = watched_once(record, function, made, named)
     try:
         with nullcontext() if context.paths is None else drawing(None):
             out = function(*made, **named)

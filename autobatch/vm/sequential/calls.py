@@ -26,7 +26,7 @@ from autobatch.batching.semantics import arguments
 from autobatch.ir.program import CallShape, Op
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
-from autobatch.transforms.mapping import loop_options, own_option
+from autobatch.transforms.mapping import draw_alike, loop_options, own_option
 from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of, transform_of
 from autobatch.transforms.rounds import round_by_round
 from autobatch.values.cells import Cell, Container, Uniform
@@ -185,8 +185,9 @@ class Calls:
             options = loop_options(called.__name__, args[0] if args else None, found.kwargs)
             if own_option(options, None) is not None:
                 return [called, *args]
+            called = partial(rounds, draw_alike(options["randomness"], self.draws))
         first = [self.framed(run, function, span) for function in args[:1]]
-        return [rounds or called, *first, *args[1:]]
+        return [called, *first, *args[1:]]
 
     def framed(self, run: Run, function: Any, span: Span) -> Any:
         """A function that Python calls, so that what it runs is of this thread.
@@ -226,7 +227,8 @@ class Calls:
             function = self.framed(run, made.function, span)
             if function is made.function and not isinstance(function, Closure) and source is None:
                 return made.result  # no code of the user's runs
-            return partial(row_by_row, replace(made, function=function))
+            same = draw_alike(options["randomness"], self.draws)
+            return partial(row_by_row, replace(made, function=function), same)
         if not apart:
             given = drawing_as(options, self.draws)
             made = replace(made, transform=transform_of(transform.make, (), given))

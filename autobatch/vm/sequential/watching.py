@@ -46,6 +46,7 @@ from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
 from autobatch.batching.raising import raised
 from autobatch.batching.switching import MANAGERS, behind, refuse_switch, switching_refused
+from autobatch.batching.updates import updated
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.frontend import MISSING
@@ -257,6 +258,11 @@ class Watch(Unwatched):
             value = cell.value
             obj = value.obj if type(value) is Uniform else value.items[0]  # type: ignore[union-attr]
             for part in obj if type(obj) is tuple else (obj,):
+                self.refuse(part, "{}")
+        constants = {name: uniform(arg) for name, arg in kwargs.items()}
+        for cell in updated(callee, [uniform(arg) for arg in args], constants):
+            obj = cell.value.obj  # type: ignore[union-attr]
+            for part in obj if type(obj) in (list, tuple) else (obj,):
                 self.refuse(part, "{}")
 
     def refuse(self, obj: Any, what: str) -> None:
