@@ -93,7 +93,8 @@ def begun(source: Cell) -> Cell | None:
     obj = value.obj
     if type(obj) is range:
         return over_range(obj)
-    if type(obj) is tuple or (type(obj) is nn.ModuleList and nn.ModuleList.__iter__ is MODULES):
+    kind = type(obj)
+    if kind is tuple or kind is list or (kind is nn.ModuleList and kind.__iter__ is MODULES):
         return over_shared(tuple(obj))
     return None
 
