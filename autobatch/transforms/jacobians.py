@@ -99,7 +99,7 @@ def one_hot(likes: Sequence[Tensor]) -> tuple[Tensor, ...]:
         eye = torch.eye(counts[place], dtype=like.dtype, device=like.device)
         rows = torch.nn.functional.pad(eye, (0, 0, before, after))
         event = like.shape[1:]
-        found.append(rows.reshape(-1, 1, *event).expand(-1, like.shape[0], *event))
+        found.append(rows.reshape(sum(counts), 1, *event).expand(-1, like.shape[0], *event))
     return tuple(found)
 
 

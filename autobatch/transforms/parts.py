@@ -97,7 +97,7 @@ def column(cell: Cell, k: int) -> Tensor | None:
     if type(value) is Objects and all(isinstance(item, Tensor) for item in value.items):
         same = len({(item.dtype, item.shape, item.device) for item in value.items}) == 1
         return torch.stack(value.items) if same else None
-    return None
+    return packs.stacked(value) if packs.is_packed(value) else None
 
 
 def columns(tree: Cell, k: int) -> list[Tensor] | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
@@ -310,16 +311,17 @@ def jvp(
 
 
 def unlike(run: Run) -> Cell:
-    """Outputs that are no columns: threads whose outputs are alike go together."""
+    """Outputs, or what is beside them, that are no columns: threads whose are alike go together."""
     call = run.call
     if run.failure is not None:
         raise RowsFail(run.failure.row, run.failure.error)
-    outputs = Rower(call.context).rows(run.output)
+    assert run.result is not None
+    outputs = Rower(call.context).rows(run.result)
     classes: dict[Any, list[int]] = {}
     for row, output in enumerate(outputs):
         classes.setdefault(signature(output), []).append(row)
     if None in classes or len(classes) < 2:
-        return without_gradients(run)
+        return without_gradients(run, outputs)
     results: list[Any] = [None] * call.context.k
     for rows in classes.values():
         part = run.again.of_rows(np.array(rows))
@@ -333,11 +335,13 @@ def unlike(run: Run) -> Cell:
     return from_rows(call.context, results)
 
 
-def without_gradients(run: Run) -> Cell:
-    """An output that is no floating-point tensor: what ``torch.func`` says to each example."""
-    found = [parts.column(leaf, run.k) for leaf in parts.leaves(run.output)]
+def without_gradients(run: Run, outputs: list[Any]) -> Cell:
+    """Outputs without a floating-point tensor: what ``torch.func`` says to each example.
+
+    It would take one that has them for a constant.
+    """
     done = told(run, "its function returns no floating-point tensor")
-    if any(tensor is not None and is_smooth(tensor) for tensor in found):
+    if any(isinstance(leaf, Tensor) and is_smooth(leaf) for leaf in tree_leaves(outputs)):
         raise AssertionError("torch.func takes an output that autobatch does not")
     return done
 

@@ -96,6 +96,16 @@ def note(pack: Container, firsts: list[int], sizes: list[int]) -> None:
     column.order = Order(sizes, lengths, begins if lies_so and is_next else None)
 
 
+def known_order(pack: Container) -> Order:
+    """What is known of the lengths, which are read on the host if nobody has yet."""
+    if order_of(pack) is None:
+        begins, lengths, _ = parts_of(pack)
+        note(pack, *torch.stack([begins, lengths]).tolist())
+    order = order_of(pack)
+    assert order is not None
+    return order
+
+
 def pack(table: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Container:
     """Rows ``begins[i]`` to ``begins[i] + lengths[i]`` of the table for each thread ``i``."""
     numbers = [Column(begins, "int"), Column(lengths, "int", (0, longest))]
@@ -257,6 +267,18 @@ def alone(pack: Container) -> Container:
     if order is not None and is_in_order(pack, order):
         return pack
     return in_order(*own_rows(pack))
+
+
+def stacked(pack: Container) -> Tensor | None:
+    """The same as ``[k, n, *E]``; None where the threads' lengths differ.
+
+    The lengths are read if nobody has yet.
+    """
+    sizes = set(known_order(pack).sizes)
+    if len(sizes) != 1:
+        return None
+    begins = parts_of(pack)[0]
+    return rows(pack, torch.arange(sizes.pop(), device=begins.device).expand(len(begins), -1))
 
 
 def unpacked(pack: Container) -> Objects:

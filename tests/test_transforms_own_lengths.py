@@ -1,0 +1,96 @@
+"""What transforms within a program give of results that have a length of each example's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import jacfwd, jacrev, jvp, vjp
+from torch.utils._pytree import tree_leaves
+
+import autobatch
+
+GENERATOR = torch.Generator().manual_seed(0)
+XS = [torch.randn(n, 3, generator=GENERATOR) for n in (2, 4, 2, 1, 4)]
+PS = torch.randn(5, 3, generator=GENERATOR)
+PS[3] = -PS[3].abs()
+WAYS = [
+    {"executor": "vmap", "plain": "never"},
+    {"trace_after": 0, "plain": "never"},
+    {"engine": "program_counter", "plain": "never"},
+    {"engine": "sequential"},
+]
+
+
+def backward_jacobian(x: Tensor, p: Tensor) -> Any:
+    return jacrev(lambda p: x * p)(p)
+
+
+def forward_jacobian(x: Tensor, p: Tensor) -> Any:
+    return jacfwd(lambda p: {"u": torch.tanh(x @ p), "v": p * 2})(p)
+
+
+def of_some_rows(x: Tensor, p: Tensor) -> Any:
+    return jacrev(lambda p: (x[: len(x) - 1] @ p, x[x[:, 0] > 0] * p))(p)
+
+
+def where_no_element_is_left(x: Tensor, p: Tensor) -> Any:
+    return jacrev(lambda p: p[p > 0])(p)
+
+
+def tangent(x: Tensor, p: Tensor) -> Any:
+    return jvp(lambda x: (x @ p).cumsum(0), (x,), (x * 2,))
+
+
+def cotangent(x: Tensor, p: Tensor) -> Any:
+    out, pull = vjp(lambda x, p: x * p, x, p)
+    return pull(out)
+
+
+def beside_what_is_differentiated(x: Tensor, p: Tensor) -> Any:
+    return jacrev(lambda p: (p.sum() * x[0, 0], x * p), has_aux=True)(p)
+
+
+def gauss_newton(x: Tensor, p: Tensor) -> Any:
+    for _ in range(4):
+        jacobian = jacfwd(lambda p: (x @ p).tanh())(p)
+        p = p - 0.1 * jacobian.T @ (x @ p).tanh()
+    return p
+
+
+def held(xs: list[Tensor], ps: Tensor, results: list[Any]) -> tuple[list[Tensor], Any]:
+    """The leaves of the results, and the gradients of a loss of them."""
+    found = [leaf for leaf in tree_leaves(results) if leaf is not None]
+    loss = sum(((leaf * leaf.detach().cos()).sum() for leaf in found), ps.sum())
+    return found, torch.autograd.grad(loss, [*xs, ps], materialize_grads=True)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(backward_jacobian, forward_jacobian, of_some_rows, where_no_element_is_left),
+        *(tangent, cotangent, beside_what_is_differentiated, gauss_newton),
+    ],
+)
+def test_derivatives_are_the_loops(
+    function: Callable[..., Any], way: dict[str, Any], size: int
+) -> None:
+    def given() -> tuple[list[Tensor], Tensor]:
+        return [x.clone().requires_grad_() for x in XS[:size]], PS[-size:].clone().requires_grad_()
+
+    xs, ps = given()
+    expected = held(xs, ps, [function(x, p) for x, p in zip(xs, ps, strict=True)])
+    mapped = autobatch.vmap(function, on_error="isolate", **way)
+    for _ in range(2):
+        xs, ps = given()
+        results = mapped(autobatch.ragged(xs), ps)
+        assert not any(result.exception for result in results)
+        torch.testing.assert_close(
+            held(xs, ps, [result.value for result in results]), expected, rtol=1e-4, atol=1e-5
+        )
