@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import jacfwd, jacrev, jvp, vjp
+from torch.func import grad, jacfwd, jacrev, jvp, vjp
 from torch.utils._pytree import tree_leaves
 
 import autobatch
@@ -61,6 +61,38 @@ def gauss_newton(x: Tensor, p: Tensor) -> Any:
     return p
 
 
+def along_gradients(x: Tensor, p: Tensor) -> Any:
+    def loss(p: Tensor) -> Tensor:
+        return torch.nn.functional.softplus(-(x @ p)).mean()
+
+    d = p
+    for _ in range(3):
+        d = d - jvp(grad(loss), (p,), (d,))[1]
+    return d
+
+
+def of_what_one_has_made(x: Tensor, p: Tensor) -> Any:
+    out, _ = vjp(lambda p: x[x[:, 0] > 0] * p, p)
+    for _ in range(3):
+        p = p + jvp(lambda p: (out * p).sum(0) + (out.tanh() * p).sum(), (p,), (p,))[1]
+        p = (p + grad(lambda p: (out * p).sum())(p)).tanh()
+    return p
+
+
+def of_what_one_has_kept(x: Tensor, p: Tensor) -> Any:
+    found = []
+
+    def loss(p: Tensor) -> Tensor:
+        found.append(x[x[:, 0] > -0.5])
+        return (found[-1] @ p).sum().tanh()
+
+    for _ in range(3):
+        p = p - grad(loss)(p)
+        own = found.pop()
+        p = p + jvp(lambda p, own=own: (own * p).sum(0), (p,), (p,))[1]  # type: ignore[misc]
+    return p
+
+
 def held(xs: list[Tensor], ps: Tensor, results: list[Any]) -> tuple[list[Tensor], Any]:
     """The leaves of the results, and the gradients of a loss of them."""
     found = [leaf for leaf in tree_leaves(results) if leaf is not None]
@@ -76,6 +108,7 @@ def held(xs: list[Tensor], ps: Tensor, results: list[Any]) -> tuple[list[Tensor]
     [
         *(backward_jacobian, forward_jacobian, of_some_rows, where_no_element_is_left),
         *(tangent, cotangent, beside_what_is_differentiated, gauss_newton),
+        *(along_gradients, of_what_one_has_made, of_what_one_has_kept),
     ],
 )
 def test_derivatives_are_the_loops(

@@ -177,6 +177,8 @@ def change_value(value: Any, change: Callable[[Tensor], Tensor]) -> None:
             value.table = change(value.table)
             if value.rows is not None:
                 value.rows = change(value.rows)
+            if (order := packs.order_beside(value)) is not None:
+                order.change(change)
         case Uniform(obj=Tensor()):
             value.obj = change(value.obj)
         case Container(type=kind) if kind is PACKED:
