@@ -279,7 +279,7 @@ def is_function(found: object) -> bool:
 
 def is_method(name: str) -> bool:
     """Whether it is a method of tensors that gives something new, or a part, and writes nothing."""
-    known = name in MAKING_METHODS or name in PART_METHODS
+    known = name in MAKING_METHODS or name in PART_METHODS or name == "__getitem__"
     return known or name == "tolist" or name in reads.NUMBERS
 
 
