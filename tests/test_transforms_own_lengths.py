@@ -127,3 +127,23 @@ def test_derivatives_are_the_loops(
         torch.testing.assert_close(
             held(xs, ps, [result.value for result in results]), expected, rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_function_runs_once(way: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def noisy(x: Tensor, p: Tensor) -> Tensor:
+        drawn = []
+
+        def noise(q: Tensor) -> Tensor:
+            print("rows", len(x))
+            drawn.append(torch.randn(()))
+            return x * q * drawn[0]
+
+        jacobian: Tensor = jacrev(noise)(p)
+        return jacobian.sum((0, 1)) - x.sum(0) * drawn[0]
+
+    if way.get("engine") == "sequential":
+        way = way | {"seed": 0}
+    found = autobatch.vmap(noisy, randomness="different", **way)(autobatch.ragged(XS), PS)
+    torch.testing.assert_close(found, torch.zeros(5, 3), rtol=0.0, atol=1e-5)
+    assert capsys.readouterr().out.split("\n") == [f"rows {len(x)}" for x in XS] + [""]

@@ -21,7 +21,7 @@ from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of
 from autobatch.transforms.runs import Call, Misfit, Run, differentiated, jvp, vjp
-from autobatch.values.cells import METHOD, Cell, Column, Container
+from autobatch.values.cells import METHOD, Cell, Container
 
 
 def reverse(call: Call, options: dict[str, Any]) -> Cell:
@@ -114,7 +114,11 @@ def pieces(whole: Tensor, likes: Sequence[Tensor]) -> Iterator[Tensor]:
 
 def nested(run: Run, rows: list[list[Tensor]]) -> Cell:
     """In the structure of the output, and within that of the input."""
-    cells = (parts.rebuilt(run.inputs, (Cell(Column(block)) for block in row)) for row in rows)
+    outs = parts.leaves(run.output)
+    cells = (
+        parts.rebuilt(run.inputs, (parts.leaf_like(out, block) for block in row))
+        for out, row in zip(outs, rows, strict=True)
+    )
     return parts.rebuilt(run.output, cells)
 
 

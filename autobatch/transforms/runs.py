@@ -28,6 +28,7 @@ from autobatch.presence.record import record_at_work
 from autobatch.random.again import drawing_from
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
+from autobatch.values import packs
 from autobatch.values.cells import Cell, Column, Container, Objects, View, read, uniform
 from autobatch.values.heap import copying, selecting
 
@@ -136,6 +137,8 @@ class Run:
         self.result = context.inline(context, self.call.function, args, self.kwargs)
         if pending(context) != before:
             raise Untraceable("it checks within a function that it differentiates")
+        if any(map(packs.is_packed, map(read, parts.leaves(parts.opened(self.result))))):
+            raise Untraceable("what it differentiates has a length of each thread's own")
         found = self.outputs()
         refuse_python_gradients(found)
         return tuple(found)
@@ -145,11 +148,11 @@ class Run:
         return self.call.context.forecasts is not None
 
     def outputs(self) -> list[Tensor]:
-        """The columns of what has been returned."""
+        """The columns of what has been returned, padded where lengths are the threads' own."""
         assert self.result is not None
         self.result = parts.opened(self.result)
         self.split(self.result)
-        found = parts.columns(self.output, self.k)
+        found = parts.padded_columns(self.output, self.k)
         if not found or not any(map(is_smooth, found)):
             raise Unfit
         self.output = self.given_back(self.output)
@@ -205,7 +208,7 @@ class Run:
         if type(value) is not Container or value.type is not tuple or len(value.cells) != 2:
             raise Unfit
         self.output, self.aux = value.children()
-        if parts.columns(self.aux, self.k) is None:
+        if not parts.are_tensors(self.aux, self.k):
             raise Unfit
 
     def columns(self) -> tuple[Tensor, ...] | None:
