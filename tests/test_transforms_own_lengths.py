@@ -129,6 +129,41 @@ def test_derivatives_are_the_loops(
         )
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda y, q: (y * q).sum(),
+        lambda y, q: (y.sum(0) * q).sum(),
+        lambda y, q: (y[0] * q).sum(),
+        lambda y, q: (y @ q).square().sum(),
+    ],
+)
+def test_rows_of_others_stay(loss: Callable[..., Tensor], way: dict[str, Any]) -> None:
+    """An example that makes no use of its rows, whose derivative is infinite, gets none of it."""
+
+    def some(x: Tensor, p: Tensor) -> Tensor:
+        y = (x * p).sqrt()
+        if p[0] > 0.5:
+            return (x * p).sum(0)
+        found: Tensor = grad(lambda q: loss(y, q))(p)
+        return found
+
+    def given() -> tuple[list[Tensor], Tensor]:
+        xs, ps = [x.abs() for x in XS], PS.abs().clamp(0.1, 0.4)
+        xs[1][2], ps[1] = 0, 0.9
+        return [x.requires_grad_() for x in xs], ps.requires_grad_()
+
+    xs, ps = given()
+    expected = held(xs, ps, [some(x, p) for x, p in zip(xs, ps, strict=True)])
+    assert all(bool(slope.isfinite().all()) for slope in expected[1])
+    mapped = autobatch.vmap(some, **way)
+    for _ in range(2):
+        xs, ps = given()
+        torch.testing.assert_close(held(xs, ps, list(mapped(autobatch.ragged(xs), ps))), expected)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_function_runs_once(way: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     def noisy(x: Tensor, p: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.compat import next_node, on_device
 from autobatch.errors import AutobatchError
-from autobatch.presence.record import record_at_work
+from autobatch.presence.record import may_spoil, record_at_work
 from autobatch.random.again import drawing_from
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
@@ -259,6 +259,8 @@ def differentiated(run: Run, work: Work) -> Cell:
         raise Untraceable("it differentiates what all threads share")
     if given is None:
         return call.by_thread("it differentiates what is no tensor")
+    if may_spoil() and not run.is_recorded:
+        parts.without_others(call.cells())  # whose rows the derivative would need with its own
     cell, error = attempted(run, work, given)
     if cell is None:
         if isinstance(error, Unfit):
