@@ -61,6 +61,28 @@ def gauss_newton(x: Tensor, p: Tensor) -> Any:
     return p
 
 
+def descent(x: Tensor, p: Tensor) -> Any:
+    def energy(y: Tensor) -> Tensor:
+        return (y.square() * p).sum() + (y[1:] - y[:-1]).square().sum()
+
+    for _ in range(3):
+        x = x - 0.1 * grad(energy)(x)
+    return x
+
+
+def of_several(x: Tensor, p: Tensor) -> Any:
+    def loss(given: dict[str, Tensor], p: Tensor) -> Tensor:
+        if given["x"].sum() > 0:
+            return (given["x"] @ p).logsumexp(0)
+        return (given["y"][0] * p).sum().sin()
+
+    return grad(loss, argnums=(0, 1))({"x": x, "y": x * 2}, p)
+
+
+def by_its_input(x: Tensor, p: Tensor) -> Any:
+    return jacrev(lambda y: (y @ p).tanh())(x)
+
+
 def along_gradients(x: Tensor, p: Tensor) -> Any:
     def loss(p: Tensor) -> Tensor:
         return torch.nn.functional.softplus(-(x @ p)).mean()
@@ -108,6 +130,7 @@ def held(xs: list[Tensor], ps: Tensor, results: list[Any]) -> tuple[list[Tensor]
     [
         *(backward_jacobian, forward_jacobian, of_some_rows, where_no_element_is_left),
         *(tangent, cotangent, beside_what_is_differentiated, gauss_newton),
+        *(descent, of_several, by_its_input),
         *(along_gradients, of_what_one_has_made, of_what_one_has_kept),
     ],
 )
@@ -127,6 +150,24 @@ def test_derivatives_are_the_loops(
         torch.testing.assert_close(
             held(xs, ps, [result.value for result in results]), expected, rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_examples_that_fail_within(way: dict[str, Any]) -> None:
+    def failing(x: Tensor, p: Tensor) -> Any:
+        def loss(y: Tensor) -> Tensor:
+            if len(x) == 1 or p[0] > 0.5:
+                raise ValueError("refused")
+            return (y @ p).square().sum()
+
+        return grad(loss)(x), vjp(lambda y: y * p, x)[1](x)[0]
+
+    results = autobatch.vmap(failing, on_error="isolate", **way)(autobatch.ragged(XS), PS)
+    for result, x, p in zip(results, XS, PS, strict=True):
+        if len(x) == 1 or p[0] > 0.5:
+            assert isinstance(result.exception, ValueError)
+        else:
+            torch.testing.assert_close(result.value, failing(x, p))
 
 
 @pytest.mark.sampled(6)

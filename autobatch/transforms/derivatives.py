@@ -86,7 +86,7 @@ def gradients(run: Run, pull: Pullback, cotangents: tuple[Tensor, ...]) -> Cell:
     with deriving() as backwards:
         found = pull(cotangents)
     return parts.tree_of(
-        run.inputs, (run.kept(derived(each, backwards, run.first)) for each in found)
+        run.kept_inputs(), (run.kept(derived(each, backwards, run.first)) for each in found)
     )
 
 

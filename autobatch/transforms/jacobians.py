@@ -31,6 +31,7 @@ def reverse(call: Call, options: dict[str, Any]) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        of_one_length(run)
         real(*parts.tensors(call.args))
         outs, pull = vjp(run, given)
         real(*outs)
@@ -55,6 +56,7 @@ def forward(call: Call, options: dict[str, Any]) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        of_one_length(run)
         real(*parts.tensors(call.args))
 
         def push(*tangents: Tensor) -> tuple[Tensor, ...]:
@@ -81,6 +83,12 @@ def second(call: Call, options: dict[str, Any]) -> Cell:
     outer = transform_of(torch.func.jacfwd, (options["argnums"],), {})
     function = Cell(Container(METHOD, [call.function], inner))
     return forward(replace(call, callee=outer, function=function), given)
+
+
+def of_one_length(run: Run) -> None:
+    """``Misfit`` where an input has a length of each thread's own: a Jacobian's columns have it."""
+    if any(parts.own_lengths(leaf) is not None for leaf in parts.leaves(run.inputs)):
+        raise Misfit
 
 
 def real(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -212,9 +212,16 @@ class Run:
             raise Unfit
 
     def columns(self) -> tuple[Tensor, ...] | None:
-        """The differentiated arguments as fresh columns; None if one is no tensor."""
-        found = parts.columns(self.inputs, self.call.context.k)
+        """The differentiated arguments as columns, padded where lengths are the threads' own.
+
+        None if one is no tensor.
+        """
+        found = parts.padded_columns(self.inputs, self.call.context.k)
         return None if not found else tuple(found)
+
+    def kept_inputs(self) -> Cell:
+        """The differentiated arguments of the rows that the results are of."""
+        return self.inputs if self.rows is None else selecting.select([self.inputs], self.rows)[0]
 
     def kept(self, tensor: Tensor) -> Tensor:
         """Of a column over all rows those that the results are of."""
