@@ -38,6 +38,7 @@ from torch.distributions.kl import _kl_expfamily_expfamily as kl_of_one_family
 from torch.nn import Module
 from torch.nn.modules.module import _global_backward_hooks as BACKWARD_HOOKS
 from torch.nn.modules.module import _global_backward_pre_hooks as BACKWARD_PRE_HOOKS
+from torch.nn.modules.module import _global_buffer_registration_hooks as BUFFER_HOOKS
 from torch.nn.modules.module import _global_forward_hooks as FORWARD_HOOKS
 from torch.nn.modules.module import _global_forward_hooks_with_kwargs as FORWARD_HOOKS_WITH_KWARGS
 from torch.nn.modules.module import _global_forward_pre_hooks as FORWARD_PRE_HOOKS
@@ -52,6 +53,7 @@ from autobatch.structure import own_attribute
 __all__ = [
     "BACKWARD_HOOKS",
     "BACKWARD_PRE_HOOKS",
+    "BUFFER_HOOKS",
     "FALLBACK_OFF",
     "FORWARD_HOOKS",
     "FORWARD_HOOKS_WITH_KWARGS",

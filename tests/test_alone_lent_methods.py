@@ -49,6 +49,14 @@ def bound(x):
     return rules[0]() + rules[1](), len(rules[2]()), max([x[0], x[1]], key=x[2].mul)
 
 
+def by_items(x):
+    values = [row.item() for row in x]
+    order = sorted(range(len(x)), key=values.__getitem__)
+    rows = [x[place] for place in order]
+    rows = list(map(rows.__getitem__, (0, -1)))
+    return rows[0] - rows[1], list(map(x.__getitem__, order))[1] * 2, order[0]
+
+
 def starred(x):
     shape, rows = (2, 2), [x[0], x[1]]
     operations = {"max": torch.maximum, "own": lambda a, b: a - b}
@@ -56,7 +64,7 @@ def starred(x):
     return x.view(*shape).permute(*[1, 0])[0], torch.zeros(*shape) + x[2], len(found), found[0]
 
 
-@pytest.mark.parametrize("function", [filtered, by_table, bound, starred])
+@pytest.mark.parametrize("function", [filtered, by_table, bound, by_items, starred])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_they_run_plainly(function, engine):
     batched = autobatch.vmap(function, engine=engine)

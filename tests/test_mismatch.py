@@ -185,6 +185,22 @@ def test_dicts_of_unequal_length_may_be_wrapped():
     assert [len(result.value) for result in alone] == [1, 5]
 
 
+def test_tuples_of_unequal_length_may_be_lists():
+    def best(text):
+        return tuple(text.split()), len(text)
+
+    def listed(text):
+        return list(text.split()), len(text)
+
+    texts = autobatch.objects(["a b", "c"])
+    with pytest.raises(autobatch.StackingError) as caught:
+        autobatch.vmap(best)(texts)
+    assert 'return `list(found)` and pass ragged_out=("list", None),' in str(caught.value)
+    found, sizes = autobatch.vmap(listed, ragged_out=("list", None))(texts)
+    assert found == [["a", "b"], ["c"]]
+    assert sizes.tolist() == [3, 1]
+
+
 def test_rows_that_meet_keep_their_return(unlike):
     """Threads 1 and 2 meet at the exit before thread 0 comes: by then they are one group."""
 

@@ -73,6 +73,7 @@ _LINALG = (
     "cholesky det eigh eigvalsh inv lstsq matrix_norm matrix_power norm pinv qr slogdet solve"
     " solve_triangular svd svdvals vector_norm"
     " cond cross eig eigvals lu_solve matrix_exp matrix_rank multi_dot vander vecdot"
+    " cholesky_ex inv_ex lu lu_factor solve_ex"
 )
 _FFT = "fft fft2 fftfreq fftshift ifft ifft2 ifftshift irfft irfft2 rfft rfft2 rfftfreq"
 _SPECIAL = (
@@ -161,7 +162,7 @@ OF_KINDS = frozenset({"dtype", "device"})
 """Attributes that are parts of a tensor, and those that nobody can write."""
 OF_RESULTS = frozenset(
     {"values", "indices", "eigenvalues", "eigenvectors", "solution", "logabsdet", "sign"}
-    | {"Q", "R", "U", "S", "Vh"}
+    | {"Q", "R", "U", "S", "Vh", "L", "info"}
 )
 """Attributes of what functions of torch's give, tensors of their own."""
 OUTWARD = frozenset({"out", "generator", "requires_grad", "pin_memory", "layout"})
@@ -278,7 +279,7 @@ def is_function(found: object) -> bool:
 
 def is_method(name: str) -> bool:
     """Whether it is a method of tensors that gives something new, or a part, and writes nothing."""
-    known = name in MAKING_METHODS or name in PART_METHODS
+    known = name in MAKING_METHODS or name in PART_METHODS or name == "__getitem__"
     return known or name == "tolist" or name in reads.NUMBERS
 
 

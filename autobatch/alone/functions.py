@@ -42,7 +42,7 @@ class Functions(ABC):
 
     library: Library
     shares: Shares = field(default_factory=Shares)
-    units: dict[tuple[int, int], tuple[Unit, Known]] = field(default_factory=dict)
+    units: dict[tuple[int, ...], tuple[Unit, Known]] = field(default_factory=dict)
     doubted: bool = False
     """Something is not known yet, and may be when more has been found."""
     is_settled: bool = False
@@ -134,7 +134,9 @@ class Functions(ABC):
             raise NotAlone("a function captures several imports by one name")
 
     def of_function(self, lowered: Function, names: Names) -> Unit:
-        key = (id(lowered), id(names.receiver))
+        key: tuple[int, ...] = (id(lowered), id(names.receiver))
+        if not makes_functions(lowered):  # which read what is around it by its names alone
+            key += tuple(map(id, names.closure.values()))
         found = self.units.get(key)
         if found is None:
             if len(self.units) >= MOST_UNITS:
@@ -281,6 +283,10 @@ class Functions(ABC):
             self.looked.add((id(known), f"{op.name} {op.attr}"))
             self.lookups.append((look, found))
         return found
+
+
+def makes_functions(lowered: Function) -> bool:
+    return any(op.name == "function" for block in lowered.blocks for op in block.ops)
 
 
 def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:

@@ -23,7 +23,7 @@ from torch import nn
 from autobatch.alone import arrays, computing, derivatives, dispatched, kept, reads
 from autobatch.alone.kinds import NotAlone, titled
 from autobatch.alone.members import Members
-from autobatch.alone.modules import MAKING, own_forward
+from autobatch.alone.modules import MADE, MAKING, own_forward
 from autobatch.alone.taint import CODE, FOREIGN, NONE, OUTER_DEEP, TENSOR, TENSORS, Share, deep
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import is_library
@@ -94,6 +94,8 @@ class KnownCalls(Members):
             got = whole | world.met(found)
             return got | shares.within(got) | shares.hidden | shares.lent
         if isinstance(found, type):
+            if found in MADE and shares.computes:
+                return self.module_made(found, whole, shape)
             return self.class_called(found, whole, given, shape)
         return self.users_called(found, whole, given, shape)
 
@@ -165,6 +167,21 @@ class KnownCalls(Members):
         put(deep(whole) | put_in)
         copied = found in callees.COPIES
         return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
+
+    def module_made(self, kind: type, whole: Share, shape: CallShape) -> Share:
+        """A module of torch's without weights is made, which is a function of torch's from then on.
+
+        What is known of it is forgotten: whoever asks it for anything else asks what is not known.
+        """
+        place, shares = MADE[kind], self.world.shares
+        computing.check(shape)
+        if whole & TENSOR:
+            raise NotAlone(f"{kind.__name__} is given what may be a tensor")
+        if place is not None and computing.may_say(shape, place, "inplace"):
+            raise NotAlone("it may write in place")
+        shares.changed |= not self.world.calls_torch
+        self.world.calls_torch = True
+        return CODE
 
     def class_called(self, kind: type, whole: Share, given: list[Share], shape: CallShape) -> Share:
         """A class of the user's is called, or an exception's."""

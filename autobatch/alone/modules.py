@@ -4,11 +4,12 @@ In: a module that existed before. Out: nothing, or ``NotAlone`` with a reason. C
 ``forward`` and nothing else: it has no hooks, and nobody has put another function in its place. One
 of torch's draws nothing and writes to no buffer as it stands; one of the user's has a ``forward``
 of its own, which is looked into like any function. What torch's run is looked at before each run
-(see ``torchs``).
+(see ``torchs``). Of torch's a program may also make some, of those that have no weights.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -39,6 +40,12 @@ _PARTS = (
     " ReflectionPad2d Sequential TransformerDecoder TransformerDecoderLayer TransformerEncoder"
     " TransformerEncoderLayer Unflatten ZeroPad1d ZeroPad2d"
 )
+_WEIGHTLESS = (
+    "BCELoss BCEWithLogitsLoss CELU CosineSimilarity CrossEntropyLoss ELU GELU GLU Hardsigmoid"
+    " Hardswish Hardtanh HuberLoss KLDivLoss L1Loss LeakyReLU LogSigmoid LogSoftmax MSELoss Mish"
+    " NLLLoss PairwiseDistance ReLU ReLU6 SELU SiLU Sigmoid SmoothL1Loss Softmax Softmin Softplus"
+    " Softsign Tanh"
+)
 # fmt: on
 
 
@@ -46,10 +53,20 @@ def _found(names: str) -> frozenset[type]:
     return frozenset(getattr(nn, name) for name in names.split() if hasattr(nn, name))
 
 
+def place_of_inplace(kind: type) -> int | None:
+    names = list(inspect.signature(kind).parameters)
+    return names.index("inplace") if "inplace" in names else None
+
+
 MAKING = _found(_MAKING)
 """Classes whose modules give what has memory of its own."""
 KINDS = MAKING | _found(_PARTS) | {nn.modules.linear.NonDynamicallyQuantizableLinear}
 """All classes of torch's that are known; what others give may be a part of what they get."""
+MADE = {kind: place_of_inplace(kind) for kind in _found(_WEIGHTLESS)}
+"""Classes that a program may make modules of, with the place of ``inplace`` among what they are
+given, None where they have none: such a module holds no tensor, and to call it is to call a
+function of torch's.
+"""
 THROUGH, BY_PLACE = (nn.ModuleList, nn.Sequential), (nn.ModuleList, nn.ModuleDict)
 """Modules that a program goes through, and those of which each place has a module that is called:
 parts of a ``Sequential`` are called, too.

@@ -166,6 +166,11 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
             "give all examples the same keys, or return `[found]`, a list that holds the dict, and "
             f"pass ragged_out={part.option('list')}, under which each example has its own"
         )
+    if all(type(item) is tuple for item in items):
+        hint = (
+            "give all examples the same parts, or return `list(found)` and pass "
+            f"ragged_out={part.option('list')}, under which each example has its own list"
+        )
     if part.ragged != "list" and may_be_listed(items):
         own = f"pass ragged_out={part.option('list')}, under which each example has its own list"
         hint = own if all(type(item) is list for item in items) else f"{hint}, or {own}"

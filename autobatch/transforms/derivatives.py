@@ -86,7 +86,7 @@ def gradients(run: Run, pull: Pullback, cotangents: tuple[Tensor, ...]) -> Cell:
     with deriving() as backwards:
         found = pull(cotangents)
     return parts.tree_of(
-        run.inputs, (run.kept(derived(each, backwards, run.first)) for each in found)
+        run.kept_inputs(), (run.kept(derived(each, backwards, run.first)) for each in found)
     )
 
 
@@ -190,7 +190,7 @@ def is_tuple(value: Container) -> bool:
 def aligned(run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Directions as columns; ``Misfit`` if they are not of what they belong to."""
     opened = parts.opened(along)
-    found = parts.columns(opened, run.call.context.k)
+    found = parts.padded_columns(opened, run.call.context.k)
     if found is None or outline(opened) != outline(tree):
         raise Misfit
     if any(one.shape[1:] != like.shape[1:] for one, like in zip(found, likes, strict=True)):
@@ -199,10 +199,11 @@ def aligned(run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]) -> tup
 
 
 def outline(tree: Cell) -> Any:
-    """The structure of a tree without its leaves."""
+    """The structure of a tree without its leaves, but for lengths of the threads' own."""
     value = read(tree)
     if not parts.is_tree(value):
-        return None
+        order = parts.own_lengths(tree)
+        return None if order is None else tuple(order.sizes)
     assert type(value) is Container
     keys = tuple(value.cells) if isinstance(value.cells, dict) else None
     return (value.type, keys, tuple(map(outline, value.children())))

@@ -21,7 +21,7 @@ from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of
 from autobatch.transforms.runs import Call, Misfit, Run, differentiated, jvp, vjp
-from autobatch.values.cells import METHOD, Cell, Column, Container
+from autobatch.values.cells import METHOD, Cell, Container
 
 
 def reverse(call: Call, options: dict[str, Any]) -> Cell:
@@ -31,6 +31,7 @@ def reverse(call: Call, options: dict[str, Any]) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        of_one_length(run)
         real(*parts.tensors(call.args))
         outs, pull = vjp(run, given)
         real(*outs)
@@ -55,6 +56,7 @@ def forward(call: Call, options: dict[str, Any]) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        of_one_length(run)
         real(*parts.tensors(call.args))
 
         def push(*tangents: Tensor) -> tuple[Tensor, ...]:
@@ -83,6 +85,12 @@ def second(call: Call, options: dict[str, Any]) -> Cell:
     return forward(replace(call, callee=outer, function=function), given)
 
 
+def of_one_length(run: Run) -> None:
+    """``Misfit`` where an input has a length of each thread's own: a Jacobian's columns have it."""
+    if any(parts.own_lengths(leaf) is not None for leaf in parts.leaves(run.inputs)):
+        raise Misfit
+
+
 def real(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors; ``Misfit`` if one is complex: torch has no Jacobian of or by such."""
     if any(map(torch.is_complex, tensors)):
@@ -99,7 +107,7 @@ def one_hot(likes: Sequence[Tensor]) -> tuple[Tensor, ...]:
         eye = torch.eye(counts[place], dtype=like.dtype, device=like.device)
         rows = torch.nn.functional.pad(eye, (0, 0, before, after))
         event = like.shape[1:]
-        found.append(rows.reshape(-1, 1, *event).expand(-1, like.shape[0], *event))
+        found.append(rows.reshape(sum(counts), 1, *event).expand(-1, like.shape[0], *event))
     return tuple(found)
 
 
@@ -114,7 +122,11 @@ def pieces(whole: Tensor, likes: Sequence[Tensor]) -> Iterator[Tensor]:
 
 def nested(run: Run, rows: list[list[Tensor]]) -> Cell:
     """In the structure of the output, and within that of the input."""
-    cells = (parts.rebuilt(run.inputs, (Cell(Column(block)) for block in row)) for row in rows)
+    outs = parts.leaves(run.output)
+    cells = (
+        parts.rebuilt(run.inputs, (parts.leaf_like(out, block) for block in row))
+        for out, row in zip(outs, rows, strict=True)
+    )
     return parts.rebuilt(run.output, cells)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.tables import padding
+from autobatch.batching.tables.order import in_order
 from autobatch.compat import unwrap_if_dead
 from autobatch.values import packs
 from autobatch.values.cells import (
@@ -25,6 +27,7 @@ from autobatch.values.cells import (
     read,
 )
 from autobatch.values.heap import walks
+from autobatch.values.packs import Order
 
 
 def is_tree(value: Any) -> bool:
@@ -97,19 +100,60 @@ def column(cell: Cell, k: int) -> Tensor | None:
     if type(value) is Objects and all(isinstance(item, Tensor) for item in value.items):
         same = len({(item.dtype, item.shape, item.device) for item in value.items}) == 1
         return torch.stack(value.items) if same else None
-    return None
+    return packs.stacked(value) if packs.is_packed(value) else None
 
 
 def columns(tree: Cell, k: int) -> list[Tensor] | None:
     """All leaves of a tree as columns; None if one is none."""
-    found = [column(leaf, k) for leaf in leaves(tree)]
-    known = [tensor for tensor in found if tensor is not None]
-    return known if len(known) == len(found) else None
+    return all_of(column(leaf, k) for leaf in leaves(tree))
+
+
+def padded_columns(tree: Cell, k: int) -> list[Tensor] | None:
+    """The same, with zeros behind the rows of leaves of lengths of the threads' own.
+
+    ``tree_of`` and ``leaf_like`` leave these out again.
+    """
+    return all_of(padded_column(leaf, k) for leaf in leaves(tree))
+
+
+def all_of(found: Iterable[Tensor | None]) -> list[Tensor] | None:
+    known = list(found)
+    return None if any(tensor is None for tensor in known) else known  # type: ignore[return-value]
+
+
+def padded_column(leaf: Cell, k: int) -> Tensor | None:
+    pack, order = read(leaf), own_lengths(leaf)
+    if order is None or not packs.is_packed(pack):
+        return column(leaf, k)
+    return padding.padded(in_order(pack, order), order) if padding.is_cheap(order) else None
+
+
+def own_lengths(leaf: Cell) -> Order | None:
+    """The lengths of a leaf's rows, if these are not the same in all threads."""
+    value = read(leaf)
+    if not packs.is_packed(value):
+        return None
+    order = packs.known_order(value)
+    return order if len(set(order.sizes)) > 1 else None
+
+
+def are_tensors(tree: Cell, k: int) -> bool:
+    """Whether each leaf of a tree is a tensor in all threads, of one shape but for its length."""
+    return all(packs.is_packed(read(leaf)) or column(leaf, k) is not None for leaf in leaves(tree))
 
 
 def tree_of(tree: Cell, tensors: Iterable[Tensor]) -> Cell:
-    """The same tree with columns as its leaves."""
-    return rebuilt(tree, (Cell(Column(tensor)) for tensor in tensors))
+    """The same tree with columns as its leaves, of which rows are those of its own."""
+    return rebuilt(tree, map(leaf_like, leaves(tree), tensors))
+
+
+def leaf_like(leaf: Cell, data: Tensor) -> Cell:
+    """A column, padded where a leaf was, in the place of this."""
+    order = own_lengths(leaf)
+    if order is None:
+        return Cell(Column(data))
+    order.change(alive)  # it may be of a level that has ended, within one that has not
+    return Cell(order.pack(padding.unpadded(data, order)))
 
 
 def tensors(cells: Iterable[Cell]) -> list[Tensor]:
@@ -181,6 +225,8 @@ def change_value(value: Any, change: Callable[[Tensor], Tensor]) -> None:
             value.table = change(value.table)
             if value.rows is not None:
                 value.rows = change(value.rows)
+            if (order := packs.order_beside(value)) is not None:
+                order.change(change)
         case Uniform(obj=Tensor()):
             value.obj = change(value.obj)
         case Container(type=kind) if kind is PACKED:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
@@ -23,10 +24,11 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.compat import next_node, on_device
 from autobatch.errors import AutobatchError
-from autobatch.presence.record import record_at_work
+from autobatch.presence.record import may_spoil, record_at_work
 from autobatch.random.again import drawing_from
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
+from autobatch.values import packs
 from autobatch.values.cells import Cell, Column, Container, Objects, View, read, uniform
 from autobatch.values.heap import copying, selecting
 
@@ -135,6 +137,8 @@ class Run:
         self.result = context.inline(context, self.call.function, args, self.kwargs)
         if pending(context) != before:
             raise Untraceable("it checks within a function that it differentiates")
+        if any(map(packs.is_packed, map(read, parts.leaves(parts.opened(self.result))))):
+            raise Untraceable("what it differentiates has a length of each thread's own")
         found = self.outputs()
         refuse_python_gradients(found)
         return tuple(found)
@@ -144,11 +148,11 @@ class Run:
         return self.call.context.forecasts is not None
 
     def outputs(self) -> list[Tensor]:
-        """The columns of what has been returned."""
+        """The columns of what has been returned, padded where lengths are the threads' own."""
         assert self.result is not None
         self.result = parts.opened(self.result)
         self.split(self.result)
-        found = parts.columns(self.output, self.k)
+        found = parts.padded_columns(self.output, self.k)
         if not found or not any(map(is_smooth, found)):
             raise Unfit
         self.output = self.given_back(self.output)
@@ -204,13 +208,20 @@ class Run:
         if type(value) is not Container or value.type is not tuple or len(value.cells) != 2:
             raise Unfit
         self.output, self.aux = value.children()
-        if parts.columns(self.aux, self.k) is None:
+        if not parts.are_tensors(self.aux, self.k):
             raise Unfit
 
     def columns(self) -> tuple[Tensor, ...] | None:
-        """The differentiated arguments as fresh columns; None if one is no tensor."""
-        found = parts.columns(self.inputs, self.call.context.k)
+        """The differentiated arguments as columns, padded where lengths are the threads' own.
+
+        None if one is no tensor.
+        """
+        found = parts.padded_columns(self.inputs, self.call.context.k)
         return None if not found else tuple(found)
+
+    def kept_inputs(self) -> Cell:
+        """The differentiated arguments of the rows that the results are of."""
+        return self.inputs if self.rows is None else selecting.select([self.inputs], self.rows)[0]
 
     def kept(self, tensor: Tensor) -> Tensor:
         """Of a column over all rows those that the results are of."""
@@ -255,6 +266,8 @@ def differentiated(run: Run, work: Work) -> Cell:
         raise Untraceable("it differentiates what all threads share")
     if given is None:
         return call.by_thread("it differentiates what is no tensor")
+    if may_spoil() and not run.is_recorded:
+        parts.without_others(call.cells())  # whose rows the derivative would need with its own
     cell, error = attempted(run, work, given)
     if cell is None:
         if isinstance(error, Unfit):
@@ -310,16 +323,17 @@ def jvp(
 
 
 def unlike(run: Run) -> Cell:
-    """Outputs that are no columns: threads whose outputs are alike go together."""
+    """Outputs, or what is beside them, that are no columns: threads whose are alike go together."""
     call = run.call
     if run.failure is not None:
         raise RowsFail(run.failure.row, run.failure.error)
-    outputs = Rower(call.context).rows(run.output)
+    assert run.result is not None
+    outputs = Rower(call.context).rows(run.result)
     classes: dict[Any, list[int]] = {}
     for row, output in enumerate(outputs):
         classes.setdefault(signature(output), []).append(row)
     if None in classes or len(classes) < 2:
-        return without_gradients(run)
+        return without_gradients(run, outputs)
     results: list[Any] = [None] * call.context.k
     for rows in classes.values():
         part = run.again.of_rows(np.array(rows))
@@ -333,11 +347,13 @@ def unlike(run: Run) -> Cell:
     return from_rows(call.context, results)
 
 
-def without_gradients(run: Run) -> Cell:
-    """An output that is no floating-point tensor: what ``torch.func`` says to each example."""
-    found = [parts.column(leaf, run.k) for leaf in parts.leaves(run.output)]
+def without_gradients(run: Run, outputs: list[Any]) -> Cell:
+    """Outputs without a floating-point tensor: what ``torch.func`` says to each example.
+
+    It would take one that has them for a constant.
+    """
     done = told(run, "its function returns no floating-point tensor")
-    if any(tensor is not None and is_smooth(tensor) for tensor in found):
+    if any(isinstance(leaf, Tensor) and is_smooth(leaf) for leaf in tree_leaves(outputs)):
         raise AssertionError("torch.func takes an output that autobatch does not")
     return done
 

@@ -29,12 +29,8 @@ def apart(pack: Container) -> Stacks | None:
 
     The lengths are read if nobody has yet.
     """
-    order = packs.order_of(pack)
+    order = packs.known_order(pack)
     begins, lengths, step = packs.parts_of(pack)
-    if order is None:
-        packs.note(pack, *torch.stack([begins, lengths]).tolist())
-        order = packs.order_of(pack)
-        assert order is not None
     groups: dict[int, list[int]] = {}
     for row, size in enumerate(order.sizes):
         groups.setdefault(size, []).append(row)

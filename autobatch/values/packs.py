@@ -14,7 +14,7 @@ lengths share an ``Order``: what the host knows of these, so that it reads them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, TypeGuard, final
 
@@ -65,6 +65,12 @@ class Order:
         none = torch.zeros(len(self.sizes), dtype=torch.int64, device=rows.device)
         return none.index_add(0, self.owners, rows.long()) > 0
 
+    def change(self, changed: Callable[[Tensor], Tensor]) -> None:
+        """Put other tensors of the same numbers in the place of its own."""
+        self.lengths, self.begins = changed(self.lengths), changed(self.begins)
+        if self._owners is not None:
+            self._owners = changed(self._owners)
+
     def pack(self, table: Tensor) -> Container:
         """Rows in this order, in a table that is made for them."""
         begins, lengths = Column(self.begins, "int"), Column(self.lengths, "int", (0, self.longest))
@@ -75,7 +81,12 @@ class Order:
 
 def order_of(pack: Container) -> Order | None:
     """What is known of the lengths of a packed value, wherever its rows lie."""
-    return getattr(read(length(pack)), "order", None)
+    return order_beside(read(length(pack)))
+
+
+def order_beside(lengths: Value) -> Order | None:
+    """What is known beside a column of lengths."""
+    return getattr(lengths, "order", None)
 
 
 def is_in_order(pack: Container, order: Order) -> bool:
@@ -94,6 +105,16 @@ def note(pack: Container, firsts: list[int], sizes: list[int]) -> None:
     assert type(column) is Column
     is_next = type(step) is int and step == 1
     column.order = Order(sizes, lengths, begins if lies_so and is_next else None)
+
+
+def known_order(pack: Container) -> Order:
+    """What is known of the lengths, which are read on the host if nobody has yet."""
+    if order_of(pack) is None:
+        begins, lengths, _ = parts_of(pack)
+        note(pack, *torch.stack([begins, lengths]).tolist())
+    order = order_of(pack)
+    assert order is not None
+    return order
 
 
 def pack(table: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Container:
@@ -257,6 +278,18 @@ def alone(pack: Container) -> Container:
     if order is not None and is_in_order(pack, order):
         return pack
     return in_order(*own_rows(pack))
+
+
+def stacked(pack: Container) -> Tensor | None:
+    """The same as ``[k, n, *E]``; None where the threads' lengths differ.
+
+    The lengths are read if nobody has yet.
+    """
+    sizes = set(known_order(pack).sizes)
+    if len(sizes) != 1:
+        return None
+    begins = parts_of(pack)[0]
+    return rows(pack, torch.arange(sizes.pop(), device=begins.device).expand(len(begins), -1))
 
 
 def unpacked(pack: Container) -> Objects:
