@@ -92,13 +92,13 @@ def syntax_trees(batch: int, device: str = "cpu") -> Problem:
     """Functions from all over the standard library, of any size."""
     with seeded(0):
         model = TreeLSTM(LABELS, 128).to(device)
-    return problem(model, random.Random(0).sample(library_trees(), batch))
+    return problem(model, random.Random(0).sample(library_trees(1 if batch > 1024 else 10), batch))
 
 
 @functools.cache
-def library_trees() -> list[Tree]:
-    """Of every tenth file, which is plenty."""
-    return [f.tree for file in library_files()[::10] for f in functions_in(file, LABELS)]
+def library_trees(step: int) -> list[Tree]:
+    """Of every so many files: every tenth has 1,600."""
+    return [f.tree for file in library_files()[::step] for f in functions_in(file, LABELS)]
 
 
 TREELSTM_128 = Workload("treelstm_128", random_trees(128), largest=8192, tolerance=1e-4)
