@@ -271,6 +271,24 @@ def test_places(options):
         match(function, floats(*NONEMPTY), edges_of(NONEMPTY), options=options)
 
 
+def test_places_in_tensors_that_are_objects():
+    """Tensors of two dtypes are each example's own object, their places are in one table."""
+
+    def function(h, at, rows):
+        rows = rows.to(h.dtype)
+        new = h.index_add(0, at, rows)
+        new.scatter_add_(0, at[:, None].expand(-1, 3), rows)
+        return (new.double() + h.index_select(0, at).sum(), h.dtype is torch.float64)
+
+    hs = [h.double() if i % 2 else h for i, h in enumerate(floats(*NONEMPTY))]
+    ats, rows = [torch.arange(len(h)) for h in hs], floats(*NONEMPTY)
+    mine = autobatch.objects(hs), ragged(ats), ragged(rows)
+    same(
+        list(autobatch.vmap(function, plain="never", ragged_out="list")(*mine)[0]),
+        [function(*each)[0] for each in zip(hs, ats, rows, strict=True)],
+    )
+
+
 def written(x):
     y = x * 2
     y += 1

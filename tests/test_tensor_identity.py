@@ -32,6 +32,8 @@ RIGHT = (
     "return x.grad_fn is None, W._version == 0, W._base is None, x.is_leaf, (x * W).is_leaf",
     "y = x * 2;;for row in y:;;    row += 1;;return y",
     "return x.as_strided((2, 2), (1, 2)), (x * 2)[1:].as_strided((2,), (2,))",
+    "y = Node(x);;i = id(y);;if x[0] > 1:;;    x += 1;;return i == id(Node(y).kids), i == id(y)",
+    "y = {id(W): x};;return y[id(W)]",
     "with torch.no_grad():;;    for row in W:;;        x += row.clone().add_(1);;return x",
     "y = x * W;;for i in range(4):;;    y[i] += 1;;return y.detach()",
 )
@@ -41,6 +43,13 @@ REFUSED = {
     "y = x * 2;;y.data = x;;return y": r"sets \.data of a tensor[\s\S]*y\.copy_",
     "y = x * 2;;y.requires_grad = True;;return y": r"sets \.requires_grad[\s\S]*requires_grad_\(",
     "y = x;;return id(x) == id(y)": r"identity of a tensor[\s\S]*x is y",
+    "y = [x];;z = y;;return id(y) == id(z)": r"identity of a list[\s\S]*\^[\s\S]*x is y",
+    "y = {};;return x if id(y) in {id(y)} else -x": r"identity of a dict[\s\S]*x is y",
+    "y, z = (x, 1), set();;return id(y) == id(y)": r"identity of a tuple[\s\S]*x == y",
+    "y = x[0].item();;return id(y) == id(y)": r"identity of a number[\s\S]*x == y",
+    "y = x[x > 1];;return id(y) == id(y)": r"identity of a tensor[\s\S]*x is y",
+    "y = x[x > 1];;return hash(y) == hash(y)": r"identity of a tensor[\s\S]*x is y",
+    "y = x[x > 1];;return y.data_ptr() == y.data_ptr()": r"memory of a tensor[\s\S]*_is_view",
     "return x.data_ptr() == x[0].data_ptr()": r"memory of a tensor[\s\S]*_is_view",
     "return hash(x) == hash(x)": r"identity of a tensor[\s\S]*x is y",
     "y = x * 2;;y += 1;;return y._version": r"how often a tensor has been written[\s\S]*\^",
@@ -63,8 +72,13 @@ BY_AUTOGRAD = (
 )
 
 
+class Node:
+    def __init__(self, kids: Any) -> None:
+        self.kids = kids
+
+
 def made(source: str) -> Callable[..., Any]:
-    names = {"torch": torch, "W": torch.ones(4, requires_grad=True)}
+    names = {"torch": torch, "W": torch.ones(4, requires_grad=True), "Node": Node}
     return program(f"identity {source}", source.split(";;"), names)
 
 

@@ -13,6 +13,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from autobatch.alone import arrays
+from autobatch.alone.columns import by_columns
 from autobatch.alone.inner import Inner
 from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.modes import decorated
@@ -145,9 +146,9 @@ class Functions(ABC):
                 self.may_go_on(lowered.name)
             own = told_apart(lowered)
             names = replace(names, imported=self.imports.get(id(lowered), {}))
-            known = Known(own, names, definitions_of(own))
+            known = by_columns(Known(own, names, definitions_of(own)))
             yields = lowered.yields is not None
-            found = self.units[key] = (Unit(own, lowered, yields=yields), known)
+            found = self.units[key] = (Unit(known.function, lowered, yields=yields), known)
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")

@@ -15,7 +15,17 @@ from autobatch.batching.context import Context
 from autobatch.batching.tables.packed import unpack
 from autobatch.batching.trees import NotATree, tree_of
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.values.cells import Cell, Column, Uniform, Value, View, read, uniform
+from autobatch.values.cells import (
+    DICT_VIEW,
+    Cell,
+    Column,
+    Container,
+    Uniform,
+    Value,
+    View,
+    read,
+    uniform,
+)
 from autobatch.values.layouts import is_dense, row_strides
 from autobatch.values.packs import is_packed
 
@@ -24,6 +34,12 @@ IDENTITY = (
     "a batched tensor is no object of its own for each thread.",
     "ask `x is y`, which tells whether they are one tensor for a thread.",
     "tensor-id",
+)
+CONTENT = (
+    "A program asks for the identity of a {}.",
+    "what it holds is kept for all threads at once: it is no object of its own for each.",
+    "ask `x is y` of lists and dicts, `x == y` of others; instances of classes have an identity.",
+    "content-id",
 )
 MEMORY = (
     "A program asks for the memory of a tensor.",
@@ -49,6 +65,7 @@ HISTORY = (
     "`x.requires_grad` tells whether it has a gradient, `x.is_leaf` whether it was computed.",
     "tensor-history",
 )
+KEPT_BY_CONTENT = (list, dict, set, frozenset, tuple, range, slice)
 ATTRIBUTES = {"_version": VERSION, "_base": MEMORY, "_cdata": IDENTITY}
 
 
@@ -62,9 +79,29 @@ def refuse(
     context: Context, args: list[Cell], kwargs: dict[str, Cell], *, told: tuple[str, ...]
 ) -> Cell | None:
     value = read(args[0]) if len(args) == 1 and not kwargs else None
-    if type(value) is not Column or value.tag != "tensor":
+    if is_packed(value) or (type(value) is Column and value.tag == "tensor"):
+        raise refused(context, *told)
+    return None
+
+
+def identity(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``id(x)``: what is made anew for each function of the host's has none that lasts."""
+    kind = kept_by_content(read(args[0])) if len(args) == 1 and not kwargs else None
+    if kind is not None:
+        raise refused(context, CONTENT[0].format(kind), *CONTENT[1:])
+    return refuse(context, args, kwargs, told=IDENTITY)
+
+
+def kept_by_content(value: Value) -> str | None:
+    """What a number is, or a list, dict or tuple that the program has made; else None."""
+    if type(value) is Column and value.tag in ("int", "float"):
+        return "number"
+    if type(value) is not Container:
         return None
-    raise refused(context, *told)
+    if value.type is DICT_VIEW:
+        return "dict's view"
+    kinds = value.type.__mro__ if isinstance(value.type, type) else ()
+    return next((kind.__name__ for kind in kinds if kind in KEPT_BY_CONTENT), None)
 
 
 def refused(context: Context, headline: str, note: str, hint: str, code: str) -> UnsupportedError:
@@ -99,7 +136,8 @@ def refuse_reach(context: Context, args: list[Cell], kwargs: dict[str, Cell]) ->
 
 
 HANDLERS: dict[Any, Any] = {
-    **{function: partial(refuse, told=IDENTITY) for function in (id, hash, Tensor.__hash__)},
+    id: identity,
+    **{function: partial(refuse, told=IDENTITY) for function in (hash, Tensor.__hash__)},
     **{
         function: partial(refuse, told=MEMORY)
         for function in (Tensor.data_ptr, Tensor.storage, Tensor.untyped_storage)

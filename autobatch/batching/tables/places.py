@@ -200,7 +200,9 @@ def apply(
 def dims_of(value: Any) -> int:
     if is_packed(value):
         return int(value.static.dim())
-    return len(value.event_shape) if type(value) is Column else getattr(value.obj, "ndim", 0)
+    if type(value) is Column:
+        return len(value.event_shape)
+    return getattr(value.obj, "ndim", 0) if type(value) is Uniform else 0
 
 
 def added(
