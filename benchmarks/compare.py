@@ -133,10 +133,14 @@ def _comparable(result: Any) -> None:
 
 
 def _trains(problem: Problem) -> bool:
-    """Whether something of the first example's result has a gradient."""
+    """Whether something of an example's result has a gradient, of those that are looked at."""
     with torch.enable_grad():
-        leaves = tree_leaves(problem.function(*problem.example(0)))
-    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
+        results = (problem.function(*problem.example(row)) for row in sample_rows(problem))
+        return any(
+            isinstance(leaf, Tensor) and leaf.requires_grad
+            for result in results
+            for leaf in tree_leaves(result)
+        )
 
 
 def _graph(name: str, system: System) -> str:

@@ -263,6 +263,9 @@ def write(x, bound):
 
 def text(x, bound):
     return "large" if x.sum() > bound else "small"
+
+def scaled(x, bound):
+    return x * 2 if bound > 2 else torch.ones(3)
 """
 
 
@@ -290,6 +293,14 @@ def test_compare_runs_a_program_of_the_users(data: Path, capsys: pytest.CaptureF
     assert width[LOOP] == 1 and all(1 < width[name] <= 3 for name in DYNAMIC)
     assert width["autobatch"] > 1, "more than there are threads where it needs fewer operations"
     assert "flushes" in capsys.readouterr().out
+
+
+def test_compare_trains_where_any_example_is_differentiable(data: Path) -> None:
+    """The first one may give a constant, as a loop of no rounds does."""
+    assert compared(data, "scaled", "--output", str(data / "out.json")) == 0
+    found = json.loads((data / "out.json").read_text())["measurements"]
+    assert {m["kind"] for m in found} == set(harness.PASSES)
+    assert not any(m["failure"] for m in found)
 
 
 def test_compare_says_what_dynamic_batching_cannot(data: Path) -> None:

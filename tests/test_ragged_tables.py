@@ -373,6 +373,26 @@ def test_gradients(name):
         assert torch.autograd.gradcheck(batched, few)
 
 
+OF_ZEROS = {
+    "norm": lambda x: (x / x.norm()).sum(),
+    "norm of a dim": lambda x: (x / torch.linalg.vector_norm(x, dim=0)).sum(),
+    "std": lambda x: (x / x.std()).sum(),
+    "std of a dim": lambda x: (x / x.std(0)).sum(),
+}
+
+
+@pytest.mark.parametrize("name", OF_ZEROS)
+def test_gradients_that_are_not_finite_at_a_norm_of_zero(name):
+    """Torch's norm multiplies what comes by zero, which gives NaN; its deviation drops it."""
+    function = OF_ZEROS[name]
+    rows = [torch.zeros(3, 2).double(), *(x[:, :2].double() for x in floats(2, 5, seed=1))]
+    mine, loop = ([x.clone().requires_grad_() for x in rows] for _ in range(2))
+    autobatch.vmap(function)(ragged(mine)).sum().backward()
+    sum(function(x) for x in loop).backward()
+    for one, other in zip(mine, loop, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, equal_nan=True)
+
+
 def test_what_a_thread_makes_no_use_of_adds_nothing():
     """As many rows as threads, and a root of 0 that one of them computes for nothing."""
 

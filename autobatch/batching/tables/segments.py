@@ -140,13 +140,17 @@ def std(part: Segments, correction: float = 1) -> Tensor:
 
 
 def norm(part: Segments) -> Tensor:
-    return root(part.sum(part.rows.double().square()))
+    squares = part.sum(part.rows.double().square())
+    return root(squares, squares * 0.0)
 
 
-def root(squares: Tensor) -> Tensor:
-    """Its square root; no gradient flows into a zero, as none does from torch's own norms."""
+def root(squares: Tensor, zero: Tensor | float = 0.0) -> Tensor:
+    """Its square root; no gradient flows into a zero, as none does from torch's own norms.
+
+    ``zero`` has what does: of a norm zero times the gradient that comes, which may be infinite.
+    """
     is_zero = squares == 0
-    return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, squares).sqrt())
+    return torch.where(is_zero, zero, torch.where(is_zero, 1.0, squares).sqrt())
 
 
 def has_any(part: Segments) -> Tensor:
