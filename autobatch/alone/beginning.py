@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from autobatch.alone.computing import Limits
-from autobatch.alone.running import Alone, Asked, note, run, worth_it
+from autobatch.alone.running import Alone, Asked, is_much, note, run, worth_it
 from autobatch.listeners import is_counting
 from autobatch.runs.trial import is_measuring
 
@@ -42,8 +42,9 @@ def begun(asked: Asked) -> Alone | None:
     if proof is None or proof.prints is not None or proof.is_alone:
         return None
     done = run(asked, proof, SECONDS)
-    note(found, outline, CALLS if done.is_long else before + 1)
-    return None if done.is_long else done
+    is_no_use = done.is_long or is_much(done.printed, asked.batch.size)
+    note(found, outline, CALLS if is_no_use else before + 1)
+    return None if is_no_use else done
 
 
 def may_begin(asked: Asked) -> bool:

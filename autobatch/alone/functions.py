@@ -70,6 +70,8 @@ class Functions(ABC):
     """Whether threads that come to a ``print`` may be given up (see ``printing``)."""
     printed: Span | None = None
     """Where it has a ``print``, if it has one."""
+    shown: Span | None = None
+    """Where it makes text of what may be a tensor, which gives up a thread, too."""
 
     @abstractmethod
     def met(self, value: Any) -> Share:

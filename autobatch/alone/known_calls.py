@@ -47,7 +47,7 @@ class KnownCalls(Members):
             return self.known_call(found, given, shape)
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
-        if self.world.shows_tensors and found in computing.SHOWING:
+        if found in computing.SHOWING and self.world.may_show(self.unit.function.span):
             return NONE
         if found in callees.GENERATORS:
             for share in given:

@@ -246,7 +246,7 @@ class Members(Looks):
 
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
-        if whole & TENSOR and not self.world.shows_tensors:
+        if whole & TENSOR and not self.world.may_show(self.unit.function.span):
             raise NotAlone("it makes text of what may be a tensor")
         for name in asking.fields(text):
             self.attribute_of(name, whole)

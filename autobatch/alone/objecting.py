@@ -50,9 +50,11 @@ def objection(asked: Asked, name: str) -> str:
         return ""  # a form of the language that is refused: the run has said so
     if reasons:
         return told(KEPT.format(name), reasons)
-    if proof is None or proof.prints is None or not asked.findings.printing.found:
+    if proof is None or proof.gives_up is None or not asked.findings.printing.found:
         return ""
-    return render(Diagnostic(KEPT.format(name), users_place(proof.prints), "most examples print"))
+    does = "print" if proof.prints else "make text of a tensor that may have a gradient"
+    place = users_place(proof.gives_up)
+    return render(Diagnostic(KEPT.format(name), place, f"most examples {does}"))
 
 
 def tried(asked: Asked, computes: bool) -> tuple[Proof | None, Reasons]:

@@ -1,9 +1,13 @@
-"""Programs that might print: plain Python runs their threads as far as that.
+"""Programs that might print, or show a tensor: plain Python runs their threads as far as that.
 
 What threads print is seen, in the engines' order (thread by thread within each block). So a thread
 that comes to a ``print`` is given up there and goes the general way from its beginning, with others
 like it: nobody has seen what it has done. While threads run so, the name ``print`` means what
 gives them up, in the host thread that they run in; other host threads print.
+
+So it is with the text of a tensor where gradients are wanted: it names the graph, which is another
+one in the loop. Most of what a program makes text of may be a tensor, for all that is known, and is
+none.
 """
 
 from __future__ import annotations
@@ -17,15 +21,19 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from torch import Tensor
+
 from autobatch.alone.kinds import NotAlone
 from autobatch.ir.program import Block, Branch, Function, Jump, Label, Op, Raise
 from autobatch.vm.purity import Known
 
 _GIVES_UP: ContextVar[bool] = ContextVar("autobatch.gives_up", default=False)
+_SHOWS_NONE: ContextVar[bool] = ContextVar("autobatch.shows_none", default=False)
+REPR = Tensor.__repr__
 
 
 class GaveUp(BaseException):
-    """A thread has come to a ``print``; no exception of the program's."""
+    """A thread has come to a ``print``, or to a tensor's text; no exception of the program's."""
 
 
 def given_up(*args: Any, **kwargs: Any) -> None:
@@ -38,9 +46,16 @@ def given_up(*args: Any, **kwargs: Any) -> None:
 given_up.__autobatch__ = "unknown"  # type: ignore[attr-defined]  # as ``print`` is, to a batch
 
 
+def shown(self: Tensor, *args: Any, **kwargs: Any) -> str:
+    """What a tensor's ``repr`` means meanwhile."""
+    if _SHOWS_NONE.get():
+        raise GaveUp
+    return REPR(self, *args, **kwargs)  # type: ignore[no-any-return, no-untyped-call]
+
+
 @dataclass(slots=True)
 class Changed:
-    """How many runs there are, in all host threads, for which ``print`` has been replaced."""
+    """How many runs there are, in all host threads, for which these have been replaced."""
 
     lock: Lock = field(default_factory=Lock)
     runs: int = 0
@@ -49,6 +64,7 @@ class Changed:
         with self.lock:
             if not self.runs:
                 builtins.print = given_up
+                Tensor.__repr__ = shown  # type: ignore[assignment, method-assign]
             self.runs += 1
 
     def end(self) -> None:
@@ -56,23 +72,28 @@ class Changed:
             self.runs -= 1
             if not self.runs and builtins.print is given_up:  # else somebody has replaced it, too
                 builtins.print = print_
+            if not self.runs and Tensor.__repr__ is shown:
+                Tensor.__repr__ = REPR  # type: ignore[assignment, method-assign]
 
 
 _CHANGED = Changed()
 
 
 @contextmanager
-def giving_up(prints: bool) -> Iterator[None]:
-    """Within, ``print`` gives up the thread at work, if the program ``prints``."""
-    if not prints:
+def giving_up(prints: bool, shows: bool) -> Iterator[None]:
+    """Within, ``print`` gives up the thread at work, if the program ``prints``; so does the text of
+    a tensor if it ``shows`` what may be one.
+    """
+    if not prints and not shows:
         yield
         return
     _CHANGED.begin()
-    token = _GIVES_UP.set(True)
+    tokens = _GIVES_UP.set(prints), _SHOWS_NONE.set(shows)
     try:
         yield
     finally:
-        _GIVES_UP.reset(token)
+        _GIVES_UP.reset(tokens[0])
+        _SHOWS_NONE.reset(tokens[1])
         _CHANGED.end()
 
 
@@ -86,8 +107,8 @@ def ahead(known: Known, block: Block, op: Op) -> bool:
     return any(is_print(known.looked_up(each.args[0])) for each in calls)
 
 
-def check(function: Function, known: Known, yields: bool) -> None:
-    """Refuse a function that would keep ``GaveUp`` from its caller.
+def check(function: Function, known: Known, yields: bool, does: str) -> None:
+    """Refuse a function that would keep ``GaveUp`` from its caller, since it ``does`` such a thing.
 
     One that ``yields`` may be left within a ``try``: nobody gets what is raised at its end then.
     """
@@ -95,7 +116,7 @@ def check(function: Function, known: Known, yields: bool) -> None:
         if block.handler is None:
             continue
         if yields or not lets_through(function, known, block.handler.target):
-            refused = NotAlone("it prints, and a `try` or a manager may catch anything")
+            refused = NotAlone(f"it {does}, and a `try` or a manager may catch anything")
             refused.at(function.blocks[block.handler.target].terminator.span)
             raise refused
 

@@ -84,8 +84,9 @@ class Proof:
     ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. Where it
     ``shows_memory``, numpy may ask tensors for it, which those with gradients refuse. ``is_alone``:
     threads together may be refused it, for what functions of it do that yield. ``prints``
-    is where threads may come to a ``print``, and are given up (see ``printing``). ``attached``:
-    some of the tensors need gradients.
+    is where threads may come to a ``print``, and are given up (see ``printing``); ``shows``, where
+    they may make text of a tensor that may have a gradient, and are, too. ``attached``: some of the
+    tensors need gradients.
     """
 
     copies: bool
@@ -102,6 +103,12 @@ class Proof:
     attached: bool = False
     is_alone: bool = False
     keeps_own: bool = False
+    shows: Span | None = None
+
+    @property
+    def gives_up(self) -> Span | None:
+        """Where threads may be given up."""
+        return self.prints or self.shows
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -169,9 +176,10 @@ def proved(
     settle(world, partial(look_through, world))
     if refusals:
         raise next(iter(refusals.values()))
-    if world.printed is not None:
+    if world.printed is not None or world.shown is not None:
         for printer, known in world.units.values():
-            printing.check(printer.function, known, printer.yields)
+            does = "prints" if world.printed else "makes text of what may be a tensor"
+            printing.check(printer.function, known, printer.yields, does)
     meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
@@ -192,6 +200,7 @@ def proved(
         world.attached,
         computes and are_refused(world),
         bool(whole & OWN),
+        world.shown,
     )
 
 

@@ -216,13 +216,13 @@ def alone(asked: Asked) -> Alone | None:
     if proof is None:
         return None
     printing = asked.findings.printing
-    if proof.prints is not None and printing.holds(asked.outline):
+    if proof.gives_up is not None and printing.holds(asked.outline):
         return None
     found = run(asked, proof)
     if is_much(found.printed, asked.batch.size):
         printing.refused(asked.outline)
         return None  # nobody has seen anything, and all go one way
-    if proof.prints is not None:
+    if proof.gives_up is not None:
         printing.lifted(asked.outline)
     return found
 
@@ -354,7 +354,7 @@ def run(asked: Asked, proof: Proof, within: float = inf) -> Alone:
     stopped, printed = False, 0
     rows = zip(*[items(name) for name in given], strict=True)
     begin = thread_time() if within < inf else 0.0
-    with giving_up(proof.prints is not None):
+    with giving_up(proof.prints is not None, proof.shows is not None):
         for index, row in enumerate(rows):
             if printed >= FEW and is_much(printed, index):
                 rest += range(index, size)

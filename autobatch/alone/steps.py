@@ -140,9 +140,10 @@ class Steps(Calls):
         shares, args = self.world.shares, self.unit.join(op.args)
         name = op.name
         self.world.scale.note(op)
-        if args & TENSOR and name in (self.shown if shares.computes else reads.COMPUTES):
-            does = "makes text of" if shares.computes else "computes with"
-            raise NotAlone(f"it {does} what may be a tensor")
+        if args & TENSOR and not shares.computes and name in reads.COMPUTES:
+            raise NotAlone("it computes with what may be a tensor")
+        if args & TENSOR and name in computing.SHOWN and not self.world.may_show(op.span):
+            raise NotAlone("it makes text of what may be a tensor")
         if name in OPERATORS:
             # Of two lists, say. What may be a tensor is none that holds some, but one that counts.
             inside = elements(args) & ~TENSORS if name in BINARY else NONE
@@ -191,11 +192,6 @@ class Steps(Calls):
     def is_slice(self, index: Var) -> bool:
         definition = self.known.definitions.get(index)
         return definition is not None and definition.name == "slice"
-
-    @property
-    def shown(self) -> frozenset[str]:
-        """Operations that show of a tensor what only the loop's has."""
-        return frozenset() if self.world.shows_tensors else computing.SHOWN
 
     def named(self, op: Op, args: Share) -> Share:
         """Operations that bring something in, or that hand it on."""

@@ -40,6 +40,7 @@ from autobatch.alone.taint import (
 )
 from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_callees as callees
+from autobatch.source import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,13 @@ class World(Classes):
     attached: bool = False
     """Some tensors that it reads need gradients."""
 
-    @property
-    def shows_tensors(self) -> bool:
-        """Whether the text of a tensor is the loop's."""
-        return self.limits.texts and not self.attached
+    def may_show(self, span: Span) -> bool:
+        """Whether text may be made of a tensor: it is the loop's, or gives the thread up."""
+        if self.limits.texts and not self.attached:
+            return True
+        if self.may_print:
+            self.shown = self.shown or span
+        return self.may_print
 
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run.
