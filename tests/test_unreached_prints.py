@@ -215,7 +215,7 @@ def test_a_run_that_may_have_printed_does_not_begin_again(capsys):
     wanted = torch.stack([summed(text, x) for text, x in zip(texts.items, xs, strict=True)])
     said = capsys.readouterr().out
     plain = []
-    for _ in range(4):
+    while 7 not in plain and len(plain) < 40:  # it is measured, which may have to come again
         with autobatch.counts() as seen:
             check(autobatch.vmap(summed)(texts, xs), wanted)
         plain.append(seen.plain)
