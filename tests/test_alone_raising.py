@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import autobatch
-from tests.test_alone_fields import proved
+from tests.test_alone_fields import gives_up_texts, proved
 
 pytestmark = pytest.mark.usefixtures("plain_is_better")
 
@@ -79,6 +79,14 @@ def test_the_error_is_the_loops(place, scale):
 
 
 def test_a_text_that_is_caught_or_kept_is_the_programs():
+    """A thread that makes it is given up."""
     rows = X.clone().requires_grad_()
-    assert not proved(catches, True, rows)
-    assert not proved(notes, True, rows)
+    for function in (catches, notes):
+        assert gives_up_texts(function, rows)
+        kept = autobatch.vmap(function, plain="never", on_error="isolate")(rows)
+        for _ in range(4):
+            found = autobatch.vmap(function, on_error="isolate")(rows)
+            for one, other in zip(found, kept, strict=True):
+                assert str(one.exception) == str(other.exception)
+                if one.exception is None:
+                    torch.testing.assert_close(one.value, other.value)
