@@ -146,6 +146,7 @@ class Tape:
 
     def call(self, function: Function, args: Sequence[Any], is_step: bool) -> Any:
         segment, begin, grad = self.segment, self.segment.saved, torch.is_grad_enabled()
+        self.answers = []  # what has run by itself since the last call has decided, too
         places = tuple(self.place(arg) if isinstance(arg, Tensor) else arg for arg in args)
         if grad:
             push_hooks(*self.hooks)  # what ``saved_tensors_hooks`` does, without an object a call
