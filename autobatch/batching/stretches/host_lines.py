@@ -55,9 +55,7 @@ def printed_operation(printer: Printer, skeleton: Any, op: Op, scope: Scope, bef
             printer.anew(made) if op.name == "list" else printer.fresh(made, "m")
         )
     elif op.name == "iter":
-        found = printer.anew(f"{printer.refer(begun)}({printer.cell(op.args[0])})")
-        printer.check(f"{found} is None")
-        printer.cells[op.outs[0]] = found
+        printed_iterator(printer, op, f"{printer.refer(begun)}({printer.cell(op.args[0])})")
     elif op.name == "unpack":
         printed_unpack(printer, op)
     elif op.args and is_structural(op, [printer.env[name] for name in op.args]):
@@ -104,15 +102,20 @@ def printed_call(printer: Printer, op: Op) -> None:
         return
     if is_begun_by(printer, op):
         callee, *cells = printer.obj(op.args[0]), *map(printer.cell, op.args[1:])
-        found = printer.anew(f"{printer.refer(begun_by)}({callee}, [{', '.join(cells)}])")
-        printer.check(f"{found} is None")
-        printer.cells[op.outs[0]] = found
+        call = f"{printer.refer(begun_by)}({callee}, [{', '.join(cells)}])"
+        printed_iterator(printer, op, call)
         return
     printer.asks_context = True
     parts = ", ".join(map(printer.cell, op.args))
     found = printer.fresh(f"pure_call(context, {printer.refer(op)}, [{parts}])", "m")
     printer.check(f"{found} is None")
     printer.cells[op.outs[0]] = found
+
+
+def printed_iterator(printer: Printer, op: Op, made: str) -> None:
+    """An iterator, checked to be one that needs no context."""
+    found = printer.cells[op.outs[0]] = printer.anew(made)
+    printer.check(f"{found} is None")
 
 
 def is_begun_by(printer: Printer, op: Op) -> bool:

@@ -21,7 +21,7 @@ from autobatch.batching.objects.attributes import is_stored, part_of
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.seldom_draws import may_draw
 from autobatch.batching.stretches.contents import is_plain_module
-from autobatch.batching.stretches.stores import Stores
+from autobatch.batching.stretches.stores import Stores, has_items
 from autobatch.batching.submodules import parts_of
 from autobatch.batching.updates import is_updating
 from autobatch.ir.ops import BINARY, COMPARE, HOST, INPLACE, PURE, RECORDED, UNARY, WRITES
@@ -85,8 +85,7 @@ class Outline:
         """Whether it gives a list or dict that was there before another item."""
         if op.name != "setitem" or op.args[0] in self.made or op.args[0] not in self.env:
             return False
-        value = self.env[op.args[0]].value
-        return type(value) is Container and value.type in (list, dict)
+        return has_items(self.env[op.args[0]].value)
 
     def taken(self, op: Op) -> bool:
         """Whether an operation that writes no attribute does."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.objects.attributes import is_plainly_put
@@ -142,11 +142,16 @@ def may_put(env: Env, store: Op) -> bool:
     value, key = env[receiver].value, literal(env[index[0]]) if index else store.attr
     if store.name == "setattr":
         return is_plainly_put(value, store.attr)
-    if key is None or type(value) is not Container or value.type not in (list, dict):
+    if key is None or not has_items(value):
         return False
     if value.type is dict:
         return type(value.cells) is dict
     return type(key) is int and is_within(value.cells, key)
+
+
+def has_items(value: Any) -> TypeGuard[Container]:
+    """Whether it is a list or dict of the program's, of which each item is a cell."""
+    return type(value) is Container and value.type in (list, dict)
 
 
 def is_within(cells: Any, index: int) -> bool:
@@ -162,8 +167,7 @@ def shows(cell: Cell, stores: Sequence[Op]) -> bool:
     items = any(store.name == "setitem" for store in stores)
     attributes = any(store.name == "setattr" for store in stores)
     return any(
-        (attributes and is_instance(part.value))
-        or (items and type(part.value) is Container and part.value.type in (list, dict))
+        (attributes and is_instance(part.value)) or (items and has_items(part.value))
         for part in reached([cell])
     )
 
