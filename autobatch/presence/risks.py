@@ -62,6 +62,33 @@ CONSTANT = named(
  searchsorted sign trunc xor"""
 )
 """It has no gradient, or none but zero."""
+TAME = named(
+    """abs alias amax amin as_strided broadcast_to cat chunk clamp clamp_max clamp_min clip clone
+ concat contiguous copy cos detach diag_embed diagonal diagonal_scatter embedding empty empty_like
+ expand expand_as flatten flip full full_like gather gelu getitem hardsigmoid hardswish hardtanh
+ hstack index index_copy index_fill index_select lift_fresh lift_fresh_copy log_sigmoid_forward
+ logsigmoid masked_fill masked_scatter masked_select max max_pool2d_with_indices maximum mH min
+ minimum mish movedim mT narrow neg negative new_empty new_full new_ones
+ new_zeros ones ones_like permute pos positive relu relu6 repeat reshape roll round select
+ select_backward select_scatter sigmoid sign silu sin slice slice_backward slice_scatter softmax
+ softplus softsign split split_with_sizes squeeze stack swapaxes t T take_along_dim tanh transpose
+ tril triu type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as
+ vstack where zeros zeros_like
+ Flatten GELU Hardsigmoid Hardswish Hardtanh Identity LogSigmoid MaxPool1d MaxPool2d Mish ReLU ReLU6
+ SiLU Sigmoid Softmax Softplus Softsign Tanh Unflatten"""
+)
+"""Its result is finite if its operands are, or holds what somebody has written down."""
+WITHIN_ONE = named("cos hardsigmoid sigmoid sign sin softmax softsign tanh")
+"""The result is between -1 and 1."""
+SATURATING = named("hardsigmoid relu relu6 sigmoid tanh")
+"""Its derivative at an infinite operand is a number, and its result is none where that is none."""
+MASKED = named("amax amin log_softmax max min softmax")
+"""The same of one element at ``-inf``, by which masks take it out, if not all are."""
+SHOWING = named(
+    """addmm alias baddbmm bmm clone contiguous expand linear mean mm mul neg permute reshape square
+ sub sum t transpose unsafe_view unsqueeze add view abs"""
+)
+"""Its result is not finite where an operand is not."""
 QUOTIENTS = named("div divide true_divide truediv")
 NORMS: Final = {
     "group_norm": 4, "layer_norm": 4, "native_group_norm": 7, "native_layer_norm": 4, "rms_norm": 3,

@@ -97,6 +97,11 @@ def is_again() -> bool:
     return _AGAIN.get() is not None
 
 
+def is_noted() -> bool:
+    """Whether somebody notes what is decided, or has."""
+    return _AGAIN.get() is not None or _AT_WORK.get() is not None
+
+
 def decided(find: Callable[[], bool]) -> bool:
     """What ``find`` says; or has said, where the function at work has run before."""
     if (answers := _AGAIN.get()) is not None:

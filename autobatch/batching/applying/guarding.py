@@ -5,6 +5,7 @@ In: the operands as ``vmapped`` has them. Out: the same, by way of ``presence.gu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 from autobatch.batching.applying.direct import POINTWISE
 from autobatch.batching.applying.judging import names_of, shared_by
 from autobatch.batching.levels import Batched, leaves_of, map_tree
+from autobatch.presence.calm import heed
 from autobatch.presence.guards import WHOLE, bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
 from autobatch.presence.record import Record
-from autobatch.presence.risks import HOLDING, NO_KEYWORDS, PRODUCTS, STEEP, gives_infinities
+from autobatch.presence.risks import HOLDING, NO_KEYWORDS, PRODUCTS, STEEP, TAME, gives_infinities
 
 LOOKED_AT = PRODUCTS | FACTORS | HOLDING
 """What may give a gradient that is not finite where an operand is not."""
@@ -98,6 +100,19 @@ def may_be_wild(record: Record, args: tuple[Any, ...]) -> bool:
 def is_leaf_smooth(leaf: Any) -> bool:
     tensor = leaf.data if type(leaf) is Batched else leaf
     return isinstance(tensor, Tensor) and is_smooth(tensor)
+
+
+def heeded(record: Record, fn: Callable[..., Any], given: Any, out: Any) -> None:
+    """Have the run know if ``out``, which ``fn`` has made of ``given``, is not finite."""
+    if not torch.is_grad_enabled() or record.is_wild:
+        return
+    if not TAME.issuperset(names_of(fn)) or any(map(is_infinite_number, leaves_of(given))):
+        leaves = (leaf.data if type(leaf) is Batched else leaf for leaf in leaves_of(out))
+        heed(record, (leaf for leaf in leaves if isinstance(leaf, Tensor)))
+
+
+def is_infinite_number(leaf: Any) -> bool:
+    return type(leaf) is float and not math.isfinite(leaf)
 
 
 def own_guarded(leaf: Any) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from autobatch.batching import converters
 from autobatch.batching.applying.direct import POINTWISE
-from autobatch.batching.applying.guarding import ended, watched, watched_rows
+from autobatch.batching.applying.guarding import ended, heeded, watched, watched_rows
 from autobatch.batching.applying.judging import module_of
 from autobatch.batching.applying.shared_operands import Run, with_shared
 from autobatch.batching.levels import Batched, leaves_of, map_tree
@@ -47,6 +47,7 @@ def performed(
     out = run(fn, args, keywords, k) if call is None else call.performed(run)
     if before is not None:
         moves.stayed(tensors_of(out), before)
+    heeded(record, fn, (args, keywords), out)
     return out if args is given else ended(out)
 
 

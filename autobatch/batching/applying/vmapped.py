@@ -36,7 +36,7 @@ from autobatch.batching.applying import (
 )
 from autobatch.batching.applying.direct import direct
 from autobatch.batching.applying.failures import explained, first_row
-from autobatch.batching.applying.guarding import ended, watched
+from autobatch.batching.applying.guarding import ended, heeded, watched
 from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
 from autobatch.batching.applying.judging import shared_by
 from autobatch.batching.levels import (
@@ -171,6 +171,8 @@ def apply_inplace(
             out = explained(fn, whole, keywords, run)
         except ExampleError as failure:  # of another type, or what it says of the twin
             raise first_row(fn, whole, keywords) or failure from None
+        if record is not None:
+            heeded(record, twin, (args, keywords), out)
         if args is not given:
             out = ended(out)
         try:

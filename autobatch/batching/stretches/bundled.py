@@ -61,11 +61,11 @@ class Bundled:
     def run(
         self, env: Env, k: int, most: float, before: bytes, sign: bool, step: int
     ) -> tuple[int, np.ndarray | None]:
-        """What ``rounds`` does; where it ends otherwise, no round has run."""
+        """What ``rounds`` does; where it ends otherwise, or one overflows, no round has run."""
         bundle, was = self.bundle, dict(env)
         bundle.begin()
         done, each = self.rounds(env, k, most, before, sign, step, None)
-        if bundle.runs != done:  # a round has written over what the last one had made
+        if bundle.runs != done or may_spoil():  # or has written over what the last one had made
             env.clear()
             env.update(was)
             bundle.begin()

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.trace.bindings import Example, binding
+from autobatch.batching.trace.calm import Looks, looks
 from autobatch.batching.trace.graph import Count, Graph, Node, Ref, Symbol
 from autobatch.batching.trace.guarding import (
     Dims,
@@ -41,6 +42,7 @@ from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import NOTHING, in_place
+from autobatch.presence.calm import has_sum, held, look, sound
 from autobatch.presence.guards import ONE, is_watchful
 from autobatch.presence.products import product, product_over
 from autobatch.presence.record import met, wild
@@ -56,18 +58,23 @@ def compile_graph(
     grad: bool = True,
     within: bool = False,
     spent: Set[int] = NOTHING,
+    heeded: bool = False,
 ) -> tuple[Replay, str]:
     """The replay function of a graph and its source.
 
     ``autocast``: the devices for which the recording saw it on; ``grad``: whether gradients may
     flow through a replay; ``within``: whether it runs within a transform, where results keep to
-    memory of their own; ``spent``: inputs that nobody else holds.
+    memory of their own; ``spent``: inputs that nobody else holds; ``heeded``: whether, without
+    gradients, the run is to know if something overflows.
     """
-    given = guards(graph) if grad else {}
-    ended = ends(graph, given) if grad else {}
-    of_shared = products(graph) if grad else {}
+    given = guards(graph) if grad or heeded else {}
+    of_shared = products(graph) if grad or heeded else {}
+    seen = looks(graph, {*given, *of_shared}) if grad or heeded else {}
+    if not grad:
+        given, of_shared = {}, {}
+    ended = ends(graph, given)
     writes = {} if within else in_place(graph, grad, set(barring(given)), spent)
-    printer = _Printer(graph, example, writes, given, ended, of_shared, grad)
+    printer = _Printer(graph, example, writes, given, ended, of_shared, grad, seen)
     body = [*printer.beginning(), *printer.bodies()]
     for kind in autocast:
         body = [
@@ -96,6 +103,8 @@ class _Printer:
     ends: Mapping[int, End]
     products: Mapping[int, Dims]
     grad: bool
+    looks: Looks = field(default_factory=dict)
+    again: bool = False
     names: dict[str, Any] = field(default_factory=dict)
     threads: Set[int] | None = None
 
@@ -107,17 +116,23 @@ class _Printer:
         return lines
 
     def bodies(self) -> list[str]:
-        """The operations; first as they are while nothing may be infinite, if that differs."""
+        """The operations; first as they are while nothing may be infinite, if that differs.
+
+        What overflows then has them run once more, unless they draw.
+        """
+        watched = replace(self, looks={})
         if gives_infinities(self.graph):
-            return self.body()
+            return watched.body()
         guards, ends = in_calm(self.guards, self.ends)
-        if not self.products and len(guards) == len(self.guards):
-            return self.body()
-        calm = replace(self, guards=guards, ends=ends, products={})
-        return [f"if not {self.constant(is_watchful)}():", *_deeper(calm.body()), *self.body()]
+        differs = bool(self.products) or len(guards) < len(self.guards)
+        again = differs and not any(map(draws, self.graph.nodes))
+        calm = replace(self, guards=guards, ends=ends, products={}, again=again)
+        if not differs:
+            return calm.body()
+        return [f"if not {self.constant(is_watchful)}():", *_deeper(calm.body()), *watched.body()]
 
     def body(self) -> list[str]:
-        lines: list[str] = []
+        lines = self.beginning_to_look() if self.looks else []
         dying = _last_reads(self.graph)
         inside = False
         for place, node in enumerate(self.graph.nodes):
@@ -127,11 +142,25 @@ class _Printer:
             inside = quiet
             dead = sorted(dying.get(place, ()))
             here = [self.statement(place, self.in_place.get(place, node), dead)]
+            here += [f"s{value} = see(v{value})" for value in self.looks.get(place, ())]
             if left := [f"v{value}" for value in dead if self.survives(node, value, dead)]:
                 here.append(f"del {', '.join(left)}")
             lines += _deeper(here) if quiet else here
         results = "".join(f"{self.name(out)}, " for out in self.graph.outputs)
-        return [*lines, f"return ({results})"]
+        return [*lines, *self.end(f"return ({results})")]
+
+    def beginning_to_look(self) -> list[str]:
+        return [
+            f"see = {self.constant(look)}()" if self.grad else f"see = {self.constant(has_sum)}"
+        ]
+
+    def end(self, leave: str) -> list[str]:
+        """Leaves, unless the operations are to run once more."""
+        if not self.looks:
+            return [leave]
+        seen = ", ".join(f"s{value}" for values in self.looks.values() for value in values)
+        ask = f"{self.constant(held if self.grad else sound)}({seen})"
+        return [f"if {ask}:", *_deeper([leave])] if self.again else [ask, leave]
 
     def survives(self, node: Node, value: int, dead: list[int]) -> bool:
         """Whether a dead value has a name: the unread results of one that is read have none."""
@@ -220,6 +249,10 @@ class _Printer:
             name = f"{wish}_{len(self.names)}"
         self.names[name] = thing
         return name
+
+
+def draws(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in node.op.tags
 
 
 def _only_one_read(node: Node, dead: list[int]) -> bool:

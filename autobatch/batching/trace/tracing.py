@@ -17,7 +17,7 @@ from autobatch.batching.trace.guarding import is_bare
 from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.over import over
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
-from autobatch.batching.trace.reuse import spends
+from autobatch.batching.trace.reuse import NOTHING, spends
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.riding import row_cost
 from autobatch.batching.trace.sure import sure
@@ -50,15 +50,22 @@ class Printing:
     autocast: tuple[str, ...]
     grad: bool
     within: bool
+    heeded: bool = False
 
     def trace(self, graph: Graph) -> Trace:
         printed = graph if self.grad else narrowed(graph)
-        replay, source = compile_graph(printed, self.example, self.autocast, self.grad, self.within)
+        replay, source = self.compiled(printed)
         owner = {graph.metas[i].storage: i for i in range(graph.inputs) if i in graph.metas}
         storages = tuple(graph.metas[out].storage for out in graph.outputs)
         aliases = tuple(map(owner.get, storages))
         cost = None if self.grad or self.within else row_cost(graph)
         return Trace(graph, replay, source, aliases, storages, kernels_of(printed), self, cost)
+
+    def compiled(self, printed: Graph, spent: Set[int] = NOTHING) -> tuple[Replay, str]:
+        """Its replay, which may write over these inputs, and the source of that."""
+        return compile_graph(
+            printed, self.example, self.autocast, self.grad, self.within, spent, self.heeded
+        )
 
     def spending(self, graph: Graph, spent: Set[int]) -> Replay | None:
         """A replay that may write over inputs which nobody else holds; None if it would not."""
@@ -67,7 +74,7 @@ class Printing:
         printed = narrowed(graph)
         if not spends(printed, spent):
             return None
-        return compile_graph(printed, self.example, self.autocast, grad=False, spent=spent)[0]
+        return self.compiled(printed, spent)[0]
 
     def over(self, graph: Graph, given: int, result: int) -> Replay | None:
         """A replay that writes a result over an input of which the graph's copies all."""
@@ -76,7 +83,7 @@ class Printing:
         changed = over(narrowed(graph), given, result)
         if changed is None:
             return None
-        return compile_graph(changed, self.example, self.autocast, grad=False)[0]
+        return self.compiled(changed)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +154,8 @@ class Trace:
 
     @property
     def quiet(self) -> Trace:
-        """The same where no gradient flows."""
-        return replace(self.printing, grad=False).trace(self.graph)
+        """The same where no gradient flows, but one may be wanted later."""
+        return replace(self.printing, grad=False, heeded=True).trace(self.graph)
 
     def sure(self, masks: int) -> Trace:
         """The same where its last results, so many, are known to be false: they are no results."""
