@@ -100,12 +100,13 @@ class Finding:
             for value in node.reads():
                 self.ask(value, *asked)
         made = [out for out in (*node.outs, *node.writes()) if out is not None]
-        if node.is_view:
-            self.bases.update((out, self.base(next(node.reads()))) for out in made)
         if self.is_small(node):
             self.small.update(made)
         else:
             self.small.difference_update(made)
+        if node.is_view:
+            self.bases.update((out, self.base(next(node.reads()))) for out in made)
+            return
         among = self.result_of(node)
         for each in ((self.base(out), place) for out in made if self.is_float(out)):
             if among is not None and each in self.sound:
