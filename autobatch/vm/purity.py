@@ -38,6 +38,7 @@ from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.transforms.records import derives
+from autobatch.vm.drawn import Drawn
 from autobatch.vm.nested import Nested
 from autobatch.vm.written_operands import written_operands
 
@@ -128,6 +129,13 @@ class Derived:
     __autobatch__ = "transform"
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Items:
+    """The objects one of which a variable names: operations of torch's, as the layers of a list."""
+
+    objects: tuple[object, ...]
+
+
 @dataclass(eq=False, repr=False)
 class Known:
     """The objects that variables of a function are sure to name, as lowering knows them."""
@@ -137,6 +145,8 @@ class Known:
     definitions: Definitions
     seen: dict[Var, object] = field(default_factory=dict)
     """What has been looked up, with what it was."""
+    drawn: dict[Var, Items] = field(default_factory=dict)
+    """What items have been looked for, with those that there were."""
 
     @cached_property
     def place(self) -> Hashable:
@@ -149,6 +159,20 @@ class Known:
     def value(self, name: Var) -> object:
         found = self.seen[name] = self.looked_up(name)
         return found
+
+    @cached_property
+    def draws(self) -> Drawn:
+        return Drawn.of(self.function, self.definitions, self.looked_up)
+
+    def one_of(self, name: Var) -> Items:
+        """What a variable may name that is an item, if all of these are operations of torch's."""
+        objects = tuple(self.draws.objects(name))
+        found = self.drawn[name] = Items(objects if all(map(is_operation, objects)) else ())
+        return found
+
+    def again(self, name: Var, before: object) -> object:
+        """What has been looked up, as it is now."""
+        return self.one_of(name) if type(before) is Items else self.looked_up(name)
 
     def looked_up(self, name: Var) -> object:
         params = self.function.params
@@ -239,11 +263,13 @@ class Known:
         return found
 
     def calls_only(self, methods: frozenset[str]) -> bool:
-        """Whether all that is called is known, or a method of one of these names."""
+        """Whether all that is called is known, be it as an item, or a method of these names."""
         for callee, _ in self.calls():
             method = self.method(callee)
             is_named = method is not None and method[1] in methods
-            if not is_named and self.value(callee) is MISSING:
+            if is_named or self.value(callee) is not MISSING:
+                continue
+            if not self.one_of(callee).objects:
                 return False
         return True
 
@@ -272,15 +298,16 @@ class Verdict:
 
     @classmethod
     def of(cls, value: Any, known: Known, others: tuple[Lookup, ...]) -> Verdict:
-        own = tuple(known.seen.items())
-        named = {id(obj): obj for obj in (*(obj for _, obj in own), *(obj for *_, obj in others))}
+        own = (*known.seen.items(), *known.drawn.items())
+        found = (*(obj for _, obj in own), *(obj for *_, obj in others))
+        named = {id(obj): obj for each in found for obj in objects_in(each)}
         called = ((obj, called_as(obj)) for obj in named.values())
         return cls(value, own, others, tuple((obj, how) for obj, how in called if how is not None))
 
     def holds(self, known: Known) -> bool:
         return (
-            all(is_same(known.looked_up(name), value) for name, value in self.own)
-            and all(is_same(other.looked_up(name), value) for other, name, value in self.others)
+            all(is_same(known.again(name, value), value) for name, value in self.own)
+            and all(is_same(other.again(name, value), value) for other, name, value in self.others)
             and all(are_same(called_as(obj), how) for obj, how in self.called)
         )
 
@@ -303,8 +330,15 @@ ANEW = (MethodType, BuiltinMethodType, Nested)
 """What is made anew at each look: it is equal where it is of the same object."""
 
 
+def objects_in(value: object) -> tuple[object, ...]:
+    return value.objects if isinstance(value, Items) else (value,)
+
+
 def is_same(left: object, right: object) -> bool:
     """The same object; methods are bound, and nested functions found, anew at each look."""
+    if type(left) is Items and type(right) is Items:
+        same = map(is_same, left.objects, right.objects)
+        return len(left.objects) == len(right.objects) and all(same)
     if type(left) is Derived and type(right) is Derived:
         return left.make is right.make and is_same(left.function, right.function)
     return left is right or (isinstance(left, ANEW) and type(left) is type(right) and left == right)
@@ -425,6 +459,11 @@ READERS: tuple[object, ...] = (
 """Builtins whose result is new, whatever they get."""
 CONSUMERS: tuple[object, ...] = (next,)
 """Builtins that change their first argument."""
+
+
+def is_operation(found: object) -> bool:
+    """Whether it is torch's, and draws nothing now."""
+    return effect_of(found) == "torch" and not is_draw(found)
 
 
 def is_call(op: Op) -> bool:

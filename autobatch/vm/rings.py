@@ -75,7 +75,8 @@ def ring_key(laps: Sequence[Lap]) -> RingKey:
 
 
 def are_a_ring(laps: Sequence[Lap]) -> bool:
-    """Whether the columns that some laps check, and do not leave alone, are all replays' results.
+    """Whether the columns that some laps check, and do not leave alone, are all replays' results,
+    or one another.
 
     What is compiled goes its own way: several laps at once.
     """
@@ -86,4 +87,8 @@ def are_a_ring(laps: Sequence[Lap]) -> bool:
     advances = [lap.turn.advance for lap in laps]
     if any(op is not None and not checked.isdisjoint(op.outs) for op in advances):
         return False
-    return all(checked & driver.assigns <= driver.makes for driver in drivers)
+    for driver in drivers:
+        others = (checked & driver.assigns) - driver.makes
+        if any(driver.hands.get(name) not in checked for name in others):
+            return False
+    return True

@@ -18,7 +18,7 @@ when they are those that were asked last time, or results of the same replays (`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
 from typing import Any, Protocol
@@ -106,7 +106,8 @@ class Driver:
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
     variable changes but those that the block's loop assigns, and ``glide(env, k)``, which does not
     check the kinds of ``columns``. In a loop it has to do with the variables that it ``names``. It
-    ``assigns`` some, and ``makes`` some: columns of one kind, always. ``shared`` are the
+    ``assigns`` some, and ``makes`` some: columns of one kind, always. To others it ``hands`` the
+    column of one of ``columns`` as it is. ``shared`` are the
     tensors that all threads share which it may read: it does not run once these are written.
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
     not all that may. ``replay`` is what the replay, ``run``, is called in ``begin``, ``parts`` are
@@ -129,6 +130,7 @@ class Driver:
     columns: frozenset[str] = frozenset()
     assigns: frozenset[str] = frozenset()
     makes: frozenset[str] = frozenset()
+    hands: Mapping[str, str] = field(default_factory=dict)
     turn: Round | None = None
     rounds: Printed = NONE
     carried: Mapping[int, int] | None = None
@@ -225,6 +227,10 @@ def driver_of(
     assigns = {name for name, _ in plan.names} | (host & skeleton.wanted)
     nodes = plan.template.nodes
     makes = {name for name, number in plan.names if nodes[number].kind == "column"}
+    cells = {printer.cell(name): name for name in printer.columns_of}
+    given = [(name, nodes[number]) for name, number in plan.names]
+    taken = [(name, printer.inputs[node.slot][1]) for name, node in given if node.kind == "input"]
+    hands = {name: cells[cell] for name, cell in taken if cell in cells}
     return Driver(
         drive,
         skeleton.end,
@@ -241,6 +247,7 @@ def driver_of(
         frozenset(printer.columns_of),
         frozenset(assigns),
         frozenset(makes),
+        hands,
         again,
         rounds,
         carried_places(printer, rounds),

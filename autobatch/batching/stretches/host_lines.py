@@ -9,6 +9,8 @@ from __future__ import annotations
 from types import CellType, FunctionType
 from typing import Any
 
+from torch import nn
+
 from autobatch.batching.containers.in_step import begun, begun_by
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.objects.attributes import fields_of, part_of
@@ -24,6 +26,8 @@ from autobatch.batching.stretches.printer import Printer, Undrivable
 from autobatch.ir.program import Op
 from autobatch.values.cells import METHOD, Container, Objects, Uniform, is_mutable, is_number
 
+TAKING = {kind: kind.__getitem__ for kind in (nn.ModuleList, nn.Sequential)}
+"""Lists of modules, with what takes one of them."""
 OF_NUMBERS = (range, int, float, bool, abs)
 """Builtins that do nothing but make of numbers a number, or a range."""
 
@@ -225,6 +229,20 @@ def printed_key(printer: Printer, store: Op) -> str:
     return printer.obj(store.args[2]) if store.args[2:] else repr(store.attr)
 
 
+def is_list_of_modules(printer: Printer, op: Op) -> bool:
+    """Whether it takes one module of a list by its place."""
+    base, place = (printer.env[name].value.obj for name in op.args)  # type: ignore[union-attr]
+    return type(base) in TAKING and type(place) is int
+
+
+def module_taken(printer: Printer, op: Op, modules: str, place: str) -> str:
+    kind = type(printer.env[op.args[0]].value.obj)  # type: ignore[union-attr]
+    known, taking = printer.refer(kind), printer.refer(TAKING[kind])
+    printer.check(f"{modules}.__class__ is not {known} or {known}.__getitem__ is not {taking}")
+    printer.check(f"{place}.__class__ is not int")
+    return f"{modules}[{place}]"
+
+
 def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:
     if op.name == "global":
         return f"load_global(scope.namespace, {op.attr!r})"
@@ -237,6 +255,8 @@ def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:
     operands = [printer.obj(arg) for arg in op.args]
     if op.name == "getattr":
         return f"{operands[0]}.{op.attr}"
+    if op.name == "getitem" and is_list_of_modules(printer, op):
+        return module_taken(printer, op, *operands)
     write = writer_of(op.name)
     for arg, operand in zip(op.args, operands, strict=True):
         obj = printer.env[arg].value.obj  # type: ignore[union-attr]
