@@ -24,6 +24,7 @@ from autobatch.passes.jumps import thread_jumps
 from autobatch.passes.latches import join_latches
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
+from autobatch.passes.own_calls import inline_own_calls
 from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
 from autobatch.passes.sinking import sink_methods
@@ -52,7 +53,8 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 PASSES: dict[str, Pass] = {
-    each.__name__: each for each in (*ROUND, *PIPELINE, hoist_invariants, strip_debug)
+    each.__name__: each
+    for each in (*ROUND, *PIPELINE, hoist_invariants, inline_own_calls, strip_debug)
 }
 """The passes by name."""
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from autobatch.ir.dataflow import maybe_unbound, op_reads, reaching, terminator_reads, with_reads
@@ -65,12 +65,16 @@ LARGEST = 400
 class Callee:
     """What a call runs; ``receiver`` names the variable that is its first argument, for methods.
 
-    ``once``: it is called nowhere else, and threads are to leave its loops one by one.
+    ``once``: it is called nowhere else, and threads are to leave its loops one by one. What it has
+    ``captured`` are variables of it that are none of its parameters, with those of the caller's;
+    those that are ``shared`` are as good as sure to be the same for all threads.
     """
 
     function: Function
     receiver: Var | None = None
     once: bool = False
+    captured: Mapping[Var, Var] = field(default_factory=dict)
+    shared: frozenset[Var] = frozenset()
 
 
 def inline_calls(
@@ -111,7 +115,7 @@ def chosen(
         if not isinstance(call, Call) or block.modes or block.handler is not None:
             continue
         runs = callee(call)
-        if runs is None or not (is_short(runs.function) or (runs.once and is_own(runs.function))):
+        if runs is None or not (is_short(runs) or (runs.once and is_own(runs))):
             continue
         given = bound(runs, call)
         size += operations_of(runs.function)
@@ -144,20 +148,20 @@ def operations_of(function: Function) -> int:
     return sum(len(block.ops) for block in function.blocks)
 
 
-def is_short(function: Function) -> bool:
+def is_short(callee: Callee) -> bool:
     """Whether a function is short, parts no threads in a loop, and means the same in its caller's
     frame.
     """
-    if operations_of(function) > LONGEST or not is_own(function):
+    if operations_of(callee.function) > LONGEST or not is_own(callee):
         return False
-    return leaves_loops_together(function)
+    return leaves_loops_together(callee.function, callee.shared)
 
 
-def leaves_loops_together(function: Function) -> bool:
+def leaves_loops_together(function: Function, shared: frozenset[Var]) -> bool:
     """Whether all threads leave each loop, if there is one, at one time, as far as can be seen.
 
     So they do where it is left where its iterator ends, which is over what all share: the items of
-    ``self.layers``, of a global, of a range or tuple of literals.
+    ``self.layers``, of a global, of a range or tuple of literals, of what is ``shared``.
     """
     after = reaching(function.blocks)
     loops = [label for label in range(len(function.blocks)) if label in after[label]]
@@ -170,7 +174,9 @@ def leaves_loops_together(function: Function) -> bool:
         if all(label in after[to] for to in function.blocks[label].successors()):
             continue
         iterator = known.get(ends.get(end.condition, "")) if isinstance(end, Branch) else None
-        if iterator is None or iterator.name != "iter" or not is_shared(iterator.args[0], known):
+        if iterator is None or iterator.name != "iter":
+            return False
+        if not is_shared(iterator.args[0], known, shared):
             return False
     return True
 
@@ -179,22 +185,23 @@ def is_next(op: Op) -> bool:
     return op.name == "next" and len(op.outs) == 2
 
 
-def is_shared(variable: Var, known: Definitions) -> bool:
+def is_shared(variable: Var, known: Definitions, shared: frozenset[Var] = frozenset()) -> bool:
     """Whether a variable is sure, or as good as sure, to be the same for all threads."""
     op = known.get(variable)
     if op is None:
-        return False
+        return variable in shared
     if op.name in ("const", "global", "load_free"):
         return True
-    if op.name == "getattr":
-        return op.args[0] == RECEIVER or is_shared(op.args[0], known)
-    if op.name in ("tuple", "call"):
-        return all(is_shared(arg, known) for arg in op.args)
+    if op.name == "getattr" and op.args[0] == RECEIVER:
+        return True
+    if op.name in ("copy", "getattr", "tuple", "call"):
+        return all(is_shared(arg, known, shared) for arg in op.args)
     return False
 
 
-def is_own(function: Function) -> bool:
+def is_own(callee: Callee) -> bool:
     """Whether a function means the same in its caller's frame."""
+    function = callee.function
     if function.free or function.nested:
         return False
     for block in function.blocks:
@@ -202,14 +209,17 @@ def is_own(function: Function) -> bool:
             return False
         if isinstance(block.terminator, Join) or any(op.name in OF_A_FRAME for op in block.ops):
             return False
-    return not maybe_unbound(function.blocks, [param.name for param in function.params])
+    given = [*(param.name for param in function.params), *callee.captured]
+    return not maybe_unbound(function.blocks, given)
 
 
 def bound(callee: Callee, call: Call) -> dict[Var, Var] | None:
     """The operand of each parameter; None where that is not one for one."""
     receiver = () if callee.receiver is None else (callee.receiver,)
     given = operands_of(callee.function.params, call.args, call.shape, receiver)
-    return given if given is not None and len(given) == len(callee.function.params) else None
+    if given is None or len(given) != len(callee.function.params):
+        return None
+    return {**given, **callee.captured}
 
 
 @dataclass(eq=False, repr=False)

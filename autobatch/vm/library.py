@@ -28,6 +28,7 @@ from autobatch.ir.program import Function, Program
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.inlining import inline_calls
+from autobatch.passes.own_calls import inline_own_calls
 from autobatch.passes.specialised_calls import Constants, copied, specialise_calls
 from autobatch.passes.tail_calls import loop_tail_calls
 from autobatch.structure import own_attribute
@@ -402,7 +403,7 @@ class Library:
         """A function of ``code``'s with what short calls run in their places."""
         self.inlining.add(id(code))
         try:
-            return inline_calls(function, targets.callee)
+            return inline_own_calls(inline_calls(function, targets.callee))
         finally:
             self.inlining.discard(id(code))
 
