@@ -92,7 +92,7 @@ def test_what_is_not_known_stays_a_call():
 def test_only_short_ones(count: int, short: bool):
     at = Lines()
     ops = (at.op("a = copy a") for _ in range(count))
-    assert is_short(function("f", "a", block(*ops, at.give("a")))) is short
+    assert is_short(Callee(function("f", "a", block(*ops, at.give("a"))))) is short
 
 
 def test_a_parameter_may_be_the_result():
@@ -112,7 +112,7 @@ def test_a_parameter_may_be_the_result():
     ],
 )
 def test_what_needs_a_frame_of_its_own(lines):
-    assert not is_short(function("f", "a", lines(Lines())))
+    assert not is_short(Callee(function("f", "a", lines(Lines()))))
 
 
 # On programs.
