@@ -24,7 +24,7 @@ from autobatch.batching.tables import places
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import shared
 from autobatch.batching.tables.order import orders
-from autobatch.batching.tensors import lookup, torch_ops, windows
+from autobatch.batching.tensors import folding, lookup, torch_ops, windows
 from autobatch.batching.tensors.aliases import is_strided
 from autobatch.batching.tensors.views import Hole, TorchRecipe, viewed
 from autobatch.batching.trees import NotATree, cell_of, tree_of
@@ -249,7 +249,7 @@ def columns_of(base: Cell, pack: Container, index: Cell) -> Cell | None:
     if type(first) is not slice or any(type(part) in (Batched, Tensor) for part in rest):
         return None
     if any(
-        type(end) is Batched for part in rest if type(part) is slice for end in lookup.ends(part)
+        type(end) is Batched for part in rest if type(part) is slice for end in folding.ends(part)
     ):
         return None
     try:

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.applying import lying
-from autobatch.batching.applying.indexing import in_any
 from autobatch.batching.context import Context
 from autobatch.batching.levels import Batched, event_dim
 from autobatch.batching.tensors import index_lists, torch_ops, windows
+from autobatch.batching.tensors.folding import folded, is_integer
 from autobatch.batching.tensors.views import view_of, viewed
 from autobatch.batching.trees import NotATree, tree_of
-from autobatch.presence import kinds, moves
 from autobatch.values.cells import Cell, Column, Container, Uniform, Value, read, shown_memory
 from autobatch.values.layouts import are_seen
 
@@ -104,39 +103,10 @@ def looked_up(context: Context, value: Column, rows: Tensor, index: Cell) -> Cel
     return Cell(Column(data))
 
 
-def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | None] | None:
-    """``table[rows][:, index]`` for an int, basic slices or a thread's own int; else None.
-
-    The second result says in which rows the index was out of range.
-    """
-    size = table.shape[1]
-    if type(index) is int:
-        if not -size <= index < size:
-            return None
-        return moves.taken(table.select(1, index), rows), None
-    if type(index) is slice and all(type(p) in (int, type(None)) for p in ends(index)):
-        return moves.taken(table[:, index], rows), None
-    if type(index) is Batched and 0 < index.data.dim() < 3 and is_integer(index.data):
-        where = index.data.long()
-        failed = in_any((where < -size) | (where >= size))
-        where = torch.where(where < 0, where + size, where).clamp(0, max(size - 1, 0))
-        found = table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where]
-        return moves.noted(found, kinds.Taken(rows, len(table))), failed
-    return None
-
-
 def shape_of(value: Any) -> torch.Size:
     """The shape of one thread's tensor."""
     shape: torch.Size = value.event_shape if type(value) is Column else value.obj.shape
     return shape
-
-
-def ends(part: slice) -> tuple[Any, Any, Any]:
-    return (part.start, part.stop, part.step)
-
-
-def is_integer(data: Tensor) -> bool:
-    return not (data.dtype.is_floating_point or data.dtype.is_complex or data.dtype is torch.bool)
 
 
 def is_basic_part(part: Cell) -> bool:

@@ -19,6 +19,7 @@ from autobatch import compat
 from autobatch.batching.applying import lying, vmapped
 from autobatch.batching.applying.lying import Steps
 from autobatch.batching.levels import Batched, NoRule, event_dim
+from autobatch.batching.tensors.folding import folded
 from autobatch.batching.trees import tree_of
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import grouping, packs, strides
@@ -64,6 +65,8 @@ class TorchRecipe:
     def read(self, base: Value, args: list[Value]) -> Value:
         if self.function is operator.getitem and not any(type(arg) is Objects for arg in args):
             packed = self.read_packed(base, args)
+            if packed is None and type(base) is Column and base.rows is not None:
+                packed = self.read_folded(base, base.rows, args)
             if packed is not None:
                 return packed
         stacks = stacks_of(base)
@@ -91,6 +94,14 @@ class TorchRecipe:
         index = self.index(args)
         has_own = type(index) is slice and has_tensor(index)
         return packs.cut(packs.rows_of(base), index) if has_own else None
+
+    def read_folded(self, base: Column, rows: Tensor, args: list[Value]) -> Value | None:
+        """A part of large rows, which are not copied for that."""
+        index = filled(self.args[1], [None, *map(operand, args)])
+        found = folded(base.table, rows, index)
+        if found is None:
+            return None
+        return Column(self.laid(Batched(found[0]), (Batched(base.table), index), {}).data)
 
     def read_batched(self, values: list[Value]) -> Value:
         operands = list(map(operand, values))

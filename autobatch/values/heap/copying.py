@@ -87,7 +87,7 @@ class Copying:
         if type(value) is Container:
             new.value = value.rebuilt(map(visit, value.children()))
         elif type(value) is View and key not in self.plain:
-            new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
+            new.value = self.view(value)
         else:
             content = read(cell)
             if type(content) is Container:  # a part of a packed value
@@ -96,6 +96,15 @@ class Copying:
                 new.value = self.lists(content)
             else:
                 new.value = self.transform(content)
+        return new
+
+    def view(self, value: View) -> View:
+        """The view of the new base; what it shows of a large one need not be looked up again."""
+        base = self.visit(value.base)
+        new = View(base, value.recipe, tuple(map(self.visit, value.args)))
+        old, shown = value.base.value, value.cache
+        if type(old) is Column and type(shown) is Column and value.seen is old:
+            new.cache, new.seen = self.transform(shown), base.value
         return new
 
     def lists(self, value: Objects) -> Value:
