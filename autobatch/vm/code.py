@@ -22,6 +22,7 @@ from autobatch.passes.late_blocks import late_blocks, quiet_blocks
 from autobatch.passes.updates import updates_of
 from autobatch.source import Span
 from autobatch.values.cells import Cell
+from autobatch.vm.diamonds import Diamond, diamond_of
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.purity import IMPURE, Purity, Verdict
 from autobatch.vm.tails import Tail, tail_of
@@ -76,6 +77,7 @@ class Code:
     forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
     copies: dict[Any, CodeType] = field(default_factory=dict)
     inlined: list[Verdict] = field(default_factory=list)
+    diamonds: dict[int, Diamond | None] = field(default_factory=dict)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     live_across: dict[tuple[int, str, Handler | None], frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
@@ -237,6 +239,12 @@ class Code:
         if key not in self.turns:
             self.turns[key] = turn_of(self, pc, executor, whole)
         return self.turns[key]
+
+    def diamond(self, pc: int) -> Diamond | None:
+        """The diamond that begins at the branch of a block, if one does."""
+        if pc not in self.diamonds:
+            self.diamonds[pc] = diamond_of(self, pc)
+        return self.diamonds[pc]
 
     def after(self, pc: int, op: Op) -> frozenset[str]:
         """The variables that are read once an operation of a block is done."""

@@ -1,0 +1,209 @@
+"""Diamonds: threads that part at an ``if`` in a loop, and meet again behind it.
+
+    b2: branch %1 ? b3 : b4        h = step(h)      for the threads of b3
+    b3: h = step(h)                h = other(h)     for those of b4
+        jump b5
+    b4: h = other(h)               and the rows of both come to lie where they lay
+        jump b5
+    b5: ...
+
+To split a group moves all that is live, and so does it when the threads meet again. Here only what
+an arm reads is taken apart, and only what an arm assigns is put together; all else stays where it
+is. The block executions are those of the queue: an arm after the other, each for its threads.
+
+In: a block of a loop that ends in a branch, and which threads take it. Out: the group, at the join.
+None, with nothing done, where that is not plain: arms are operations that only assign variables,
+which one driver runs all of; what both assign is alike; and nobody can tell two names for one
+tensor from two tensors (``aliasing``), since what an arm assigns had other names before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from autobatch.batching.operations import Env
+from autobatch.compat import on_device
+from autobatch.ir.dataflow import op_reads, op_writes
+from autobatch.ir.ops import INPLACE, OF_A_FRAME, info
+from autobatch.ir.program import Block, Branch, Jump, Label, Op, Var
+from autobatch.presence.arranging import Part, arranged
+from autobatch.values.cells import Cell, Column, Uniform, Value, is_mutable, join_bounds, read
+from autobatch.values.heap import selecting
+from autobatch.values.heap.merging import merged, same_uniforms
+from autobatch.values.strides import is_watched
+
+DTYPES: Mapping[type, torch.dtype] = {
+    bool: torch.bool, int: torch.int64, float: torch.float64,
+}  # fmt: skip
+"""Of columns of numbers."""
+MOST_MISSES, TRIED_AGAIN = 16, 64
+"""How often a diamond may come to nothing before it is tried but once in so many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A block that threads of one way run; it ``reads`` some variables, and ``gives`` others to the
+    join.
+    """
+
+    label: Label
+    reads: tuple[Var, ...]
+    gives: frozenset[Var]
+
+
+@dataclass(eq=False)
+class Diamond:
+    """``arms`` are those of the threads that take the branch, and of the others: None where these
+    go straight to the ``join``. ``misses`` is how often it has come to nothing since it last did.
+    """
+
+    arms: tuple[Arm | None, Arm | None]
+    join: Label
+    misses: int = 0
+
+    def is_tried(self) -> bool:
+        """Whether it is worth a try, which counts until one comes to something."""
+        self.misses += 1
+        return self.misses < MOST_MISSES or not self.misses % TRIED_AGAIN
+
+    @cached_property
+    def last(self) -> Label:
+        return max(arm.label for arm in self.arms if arm is not None)
+
+    @cached_property
+    def gives(self) -> frozenset[Var]:
+        return frozenset[Var]().union(*(arm.gives for arm in self.arms if arm is not None))
+
+    def needs(self, arm: Arm | None) -> Iterable[Var]:
+        """What is taken apart for the threads of one way: what the other one alone gives, too."""
+        return self.gives if arm is None else {*arm.reads, *(self.gives - arm.gives)}
+
+
+class Coded(Protocol):
+    """A lowered function, ready to run; see ``code.Code``."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]: ...
+    @property
+    def live(self) -> Sequence[tuple[str, ...]]: ...
+    @property
+    def exits(self) -> frozenset[int]: ...
+
+    def varying(self, pc: int) -> frozenset[str] | None: ...
+
+
+def diamond_of(code: Coded, pc: Label) -> Diamond | None:
+    """The diamond that begins at a block's branch, if one does."""
+    branch = code.blocks[pc].terminator
+    if type(branch) is not Branch:
+        return None
+    ways = branch.then, branch.otherwise
+    joins = [target_of(code, way) for way in ways]
+    if ways[0] == ways[1]:
+        return None
+    if joins[0] is not None and joins[0] in (joins[1], ways[1]):
+        join = joins[0]
+    elif joins[1] is not None and joins[1] == ways[0]:
+        join = joins[1]
+    else:
+        return None
+    arms = [None if way == join else arm_of(code, way, join) for way in ways]
+    if any(arm is None and way != join for arm, way in zip(arms, ways, strict=True)):
+        return None
+    found = Diamond((arms[0], arms[1]), join)
+    return found if pc < found.last < join else None
+
+
+def target_of(code: Coded, label: Label) -> Label | None:
+    """Where a block jumps."""
+    end = code.blocks[label].terminator
+    return end.target if type(end) is Jump else None
+
+
+def arm_of(code: Coded, label: Label, join: Label) -> Arm | None:
+    """The block as an arm; None where it does more than to assign variables."""
+    block = code.blocks[label]
+    if block.modes or block.handler is not None or code.varying(label) is None:
+        return None
+    if label in code.exits or not all(map(only_assigns, block.ops)):
+        return None
+    reads: dict[Var, None] = {}
+    writes: set[Var] = set()
+    for op in block.ops:
+        reads.update((name, None) for name in op_reads(op) if name not in writes)
+        writes.update(op_writes(op))
+    return Arm(label, tuple(reads), frozenset(writes.intersection(code.live[join])))
+
+
+def only_assigns(op: Op) -> bool:
+    """Whether it may be one that writes nothing; ``+=`` is one where numbers are added."""
+    if op.name in INPLACE:
+        return True
+    if op.name in OF_A_FRAME or op.name in ("next", "fork", "defer", "is", "is_not", "delete"):
+        return False
+    return info(op.name).effect in ("pure", "reads", "binds", "calls")
+
+
+def taken_apart(env: Env, names: Iterable[Var], rows: np.ndarray) -> dict[Var, Cell]:
+    """What some variables hold for some rows; views as what they show, for nobody writes."""
+    found: dict[Var, Cell] = {}
+    others: list[Var] = []
+    index = torch.from_numpy(rows)
+    for name in names:
+        if (cell := env.get(name)) is None:
+            continue
+        value = read(cell)
+        if type(value) is Column and value.is_whole and value.table.is_cpu:
+            found[name] = Cell(value.select(index))
+        elif type(value) is Uniform and (value.shared or not is_mutable(value)):
+            found[name] = cell
+        else:
+            others.append(name)
+    cells = selecting.select([env[name] for name in others], rows) if others else ()
+    found.update(zip(others, cells, strict=True))
+    return found
+
+
+def put_together(ways: Sequence[tuple[Cell, np.ndarray]], device: torch.device) -> Cell | None:
+    """What some rows have one way and the others the other way, each row where it lies.
+
+    None where these are not of one kind, or anything but numbers and tensors. ``device`` is where
+    number columns live.
+    """
+    values = [cell.value for cell, _ in ways]
+    if all(type(value) is Uniform for value in values) and same_uniforms(values):
+        return ways[0][0]
+    kinds = {kind_of(value, device) for value in values}
+    if len(kinds) > 1 or None in kinds:
+        return None
+    columns = [value for value in values if type(value) is Column]
+    if len(columns) == len(values) and not is_watched():
+        where = columns[0].table.device
+        parts = [Part(None, on_device(rows, where)) for _, rows in ways]
+        table = arranged([column.table for column in columns], parts)
+        bounds = join_bounds(c.bounds for c in columns) if columns[0].tag == "int" else None
+        return Cell(Column(table, columns[0].tag, bounds))
+    made = merged(values, [len(rows) for _, rows in ways], device)
+    assert type(made) is Column
+    order = np.concatenate([rows for _, rows in ways]).argsort()
+    return Cell(made.select(on_device(order, made.table.device)))
+
+
+def kind_of(value: Value, device: torch.device) -> Hashable:
+    """Equal for columns that are one column when they lie together; None for what is no such."""
+    if type(value) is Column:
+        table = value.table
+        if not value.is_whole or table.layout is not torch.strided:
+            return None
+        signs = table.is_conj(), table.is_neg()
+        return value.tag, table.dtype, table.shape[1:], table.device, signs
+    if type(value) is Uniform and type(value.obj) in DTYPES:
+        dtype = DTYPES[type(value.obj)]
+        return type(value.obj).__name__, dtype, torch.Size(()), device, (False, False)
+    return None
