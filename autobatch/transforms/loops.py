@@ -21,7 +21,7 @@ from autobatch.batching.containers.structures import element
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.tables import packed
-from autobatch.transforms import mapping, parts
+from autobatch.transforms import mapping, parts, regrouping
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.runs import Call
@@ -122,7 +122,7 @@ def regrouped(part: Context, result: Cell, rounds: InnerRows) -> Cell:
 def grouped(part: Context, leaf: Cell, rounds: InnerRows) -> Cell:
     """One leaf of all rounds: ``[k, n, *E]``, packed, or a list for each thread."""
     if rounds.common is not None:
-        return mapping.grouped(part, leaf, rounds, 0)
+        return regrouping.grouped(part, leaf, rounds, 0)
     column = as_column(read(leaf), part.k, part.device)
     if column is not None:
         lengths = rounds.on_device(rounds.counts)

@@ -243,3 +243,15 @@ def alive(tensor: Tensor) -> Tensor:
     while inner is not tensor:
         tensor, inner = inner, unwrap_if_dead(inner)
     return tensor
+
+
+def skeleton(tree: Cell) -> Any:
+    """A tree's structure with a number in place of each leaf."""
+    value = read(tree)
+    if not is_tree(value):
+        return 0
+    inner = [skeleton(child) for child in value.children()]  # type: ignore[union-attr]
+    if value.type is dict:  # type: ignore[union-attr]
+        return dict(zip(value.cells, inner, strict=True))  # type: ignore[union-attr]
+    kind: Any = value.type  # type: ignore[union-attr]
+    return kind(*inner) if hasattr(kind, "_fields") else kind(inner)
