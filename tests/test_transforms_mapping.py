@@ -319,3 +319,15 @@ def test_what_differs_by_inner_row_needs_a_dimension(way: dict[str, Any]) -> Non
 
     with pytest.raises(autobatch.OptionError, match=r"out_dims is None for the result\[1\]"):
         autobatch.vmap(outer, **way)(X)
+
+
+@pytest.mark.parametrize("dim", [-3, -2, 1])
+@engines
+def test_a_dimension_that_a_result_has_not(dim: int, way: dict[str, Any]) -> None:
+    def outer(rows: Tensor) -> Any:
+        return torch.vmap(lambda x: x.sum(), out_dims=dim)(rows)
+
+    with pytest.raises(
+        autobatch.OptionError, match=rf"dimension {dim} for a result of shape .5,.\."
+    ):
+        autobatch.vmap(outer, **way)(X)

@@ -20,7 +20,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.errors import OptionError
 from autobatch.presence import kinds, moves
 from autobatch.results.mismatch import Part
-from autobatch.results.out_dims import agreed, bits, move, refusal, same_object
+from autobatch.results.out_dims import agreed, bits, check, move, refusal, same_object
 from autobatch.results.out_dims import dims_of as dims_of_results
 from autobatch.results.own_lists import Holding, may_be_own
 from autobatch.results.stacking import plain, stacked_rows
@@ -98,10 +98,11 @@ def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
     assert n is not None
     match value:
         case Uniform(obj=Tensor() as obj):
-            return Cell(Uniform(obj.expand(n, *obj.shape).movedim(0, dim)))
+            return Cell(Uniform(move(obj.expand(n, *obj.shape), dim)))
         case Uniform(obj=obj) if fits_tensor(obj):
             return Cell(Uniform(number_tensor(obj, part.device).expand(n).clone()))
         case Column(data=data):
+            check(dim, (n, *data.shape[1:]))
             whole = moves.noted(data.reshape(k, n, *data.shape[1:]), kinds.Grouped(n))
             return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
         case Container(type=kind) if is_record_type(kind):
