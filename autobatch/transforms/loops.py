@@ -57,8 +57,11 @@ def rounds_of(context: Context, cell: Cell) -> InnerRows:
 
 def count(n: Any) -> int:
     """A number of rounds: an int of at least 0, or a 0-d tensor of one."""
-    whole = isinstance(n, Tensor) and not n.dim() and not n.is_floating_point() | n.is_complex()
-    if not whole and type(n) is not int:
+    if isinstance(n, Tensor):
+        whole = not n.dim() and not n.is_floating_point() | n.is_complex()
+    else:
+        whole = isinstance(n, int | np.integer)
+    if not whole:
         raise TypeError(f"pfor takes a number of rounds, an int or a 0-d tensor; it got {n!r}")
     if not 0 <= int(n) <= INT_MAX:
         raise ValueError(f"pfor makes at least 0 rounds; it was asked for {int(n)}")
