@@ -76,3 +76,19 @@ def test_results_that_are_alike_meet_as_they_are() -> None:
     with autobatch.counts() as counts:
         autobatch.vmap(in_all, plain="never")(XS)
     assert not counts.by_thread
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_what_threads_share_is_looked_at_outside_the_level_that_met_it(way: dict[str, Any]) -> None:
+    bound = torch.tensor([0.5, -0.2, 0.1])
+
+    def curved(x: Tensor, bound: Tensor) -> Tensor:
+        def inner(v: Tensor) -> Tensor:
+            second = autobatch.hessian(lambda q: torch.where(q > bound, q**3, bound * q).sum())
+            return second(v) @ v
+
+        return jvp(inner, (x * 1,), (x,))[1]
+
+    for _ in range(3):
+        got = autobatch.vmap(curved, in_dims=(0, None), **way)(XS, bound)
+        torch.testing.assert_close(got, torch.stack([curved(x, bound) for x in XS]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.compat import unwrap_if_dead
+from autobatch.presence.layers import alive
 from autobatch.values import packs
 from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Uniform, View
 from autobatch.values.heap import walks
@@ -86,11 +86,3 @@ def put(holder: Any, place: Any, item: Any) -> None:
         holder.cell_contents = item
     else:
         holder[place] = item
-
-
-def alive(tensor: Tensor) -> Tensor:
-    """A tensor without the wrappers of levels that have ended."""
-    inner = unwrap_if_dead(tensor)
-    while inner is not tensor:
-        tensor, inner = inner, unwrap_if_dead(inner)
-    return tensor

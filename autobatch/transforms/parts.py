@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autobatch.batching.tables import padding
 from autobatch.batching.tables.order import in_order
-from autobatch.transforms.levels import alive
+from autobatch.presence.layers import alive
 from autobatch.values import packs
 from autobatch.values.cells import (
     PACKED,
