@@ -204,8 +204,12 @@ OWN_NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
 
 def shown_name(function: object) -> str:
     """How a message names a callable."""
+    owner = own_attribute(function, "__self__")
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return f"{owner.__qualname__}.{own_attribute(function, '__name__')}"
     named = operator_name(function) or own_attribute(function, "__qualname__")
-    return publicly(str(named or type(function).__name__))
+    named = named or own_attribute(function, "__name__") or type(function).__name__
+    return publicly(str(named))
 
 
 def publicly(name: str) -> str:

@@ -326,7 +326,7 @@ def encoded(values: list[Any]) -> Tensor | Parts | None:
     if not values:
         return None
     if all(type(value) in ATOMS for value in values):
-        return torch.tensor(values)
+        return None if any(map(is_wide, values)) else torch.tensor(values)
     if not all(isinstance(value, Tensor) for value in values):
         return None
     if len({(value.dtype, value.device, value.shape) for value in values}) == 1:
@@ -335,6 +335,11 @@ def encoded(values: list[Any]) -> Tensor | Parts | None:
     if len(rows) > 1 or not all(value.dim() for value in values):
         return None
     return parts_of(torch.cat(values), list(map(len, values)))
+
+
+def is_wide(value: Any) -> bool:
+    """Whether it is an int that no tensor holds."""
+    return type(value) is int and not -(2**63) <= value < 2**63
 
 
 def parts_of(table: Tensor, sizes: list[int]) -> Parts:
@@ -346,7 +351,9 @@ def parts_of(table: Tensor, sizes: list[int]) -> Parts:
 
 def kinds_of(values: list[Any]) -> str:
     seen = dict.fromkeys(
-        f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        f"{value.dtype} {list(value.shape)}"
+        if isinstance(value, Tensor)
+        else "int of more than 64 bits" * is_wide(value) or type(value).__name__
         for value in values
     )
     return ", ".join(list(seen)[:4])

@@ -8,7 +8,8 @@ it. ``collected`` makes a result of one tensor for each thread, as ``ragged_out`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class ragged:
             return Packed(table, torch.arange(size) * longest, self.lengths)
         if isinstance(self.tensors, Tensor):
             parts = alike(list(self.tensors.unbind())) if len(self) else []
-            return joined(parts, self.tensors)
+            return replace(joined(parts, self.tensors), offsets=offsets_of(self.tensors))
         return joined(self.tensors, firsthand.empty(0))
 
 
@@ -95,6 +96,12 @@ def joined(parts: Sequence[Tensor], none: Tensor) -> Packed:
         table = firsthand.empty(0, dtype=none.dtype, device=none.device)
     begins = firsthand.subtract(firsthand.cumsum(lengths, 0), lengths)
     return Packed(table, begins, lengths)
+
+
+def offsets_of(nested: Any) -> Tensor | None:
+    """Those of a jagged tensor, where its rows lie one after the other."""
+    jagged = nested.layout is torch.jagged
+    return nested.offsets() if jagged and nested.lengths() is None else None
 
 
 def as_tensor(item: Any) -> Tensor:
@@ -150,12 +157,14 @@ def lengths_of(padded: Tensor, given: Any) -> Tensor:
 class Packed:
     """Thread ``i`` has rows ``begins[i]`` to ``begins[i] + lengths[i]`` of ``table`` ``[N, *E]``.
 
-    ``begins`` and ``lengths`` are ``[B]``, on the host.
+    ``begins`` and ``lengths`` are ``[B]``, on the host. ``offsets`` are those of the jagged tensor
+    that was given, if one was.
     """
 
     table: Tensor
     begins: Tensor
     lengths: Tensor
+    offsets: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
@@ -182,22 +191,29 @@ class Packed:
         return Cell(pack)
 
 
-def collected(rows: Sequence[Tensor], none: Tensor, form: str) -> Any:
+Offsets = dict[tuple[int, ...], Tensor]
+"""By what they hold: torch takes two jagged tensors together only where they share theirs."""
+
+
+def collected(rows: Sequence[Tensor], none: Tensor, form: str, offsets: Offsets) -> Any:
     """A tensor for each thread, different in the first dimension only, as ``ragged_out`` says.
 
     ``none`` ``[0, n, *E]`` is what they would stack to if there were no thread.
 
     ``"list"``: a list. ``"nested"``: a jagged nested tensor. ``"pad"``: a pair of a tensor
-    ``[B, T, *E]``, zeros behind each thread's rows, and the lengths ``[B]``.
+    ``[B, T, *E]``, zeros behind each thread's rows, and the lengths ``[B]``. ``offsets`` are those
+    that other jagged tensors have.
     """
     if form == "list":
         return list(rows)
-    lengths = firsthand.tensor(
-        [row.shape[0] for row in rows], dtype=torch.int64, device=none.device
-    )
+    sizes = [row.shape[0] for row in rows]
+    lengths = firsthand.tensor(sizes, dtype=torch.int64, device=none.device)
     if form == "pad":
         return (pad_sequence(list(rows), batch_first=True) if rows else none), lengths
-    sums = firsthand.cumsum(lengths, 0)
-    offsets = firsthand.cat([firsthand.new_zeros(lengths, 1), sums])
+    ends = (0, *accumulate(sizes))
+    own = offsets.get(ends)
+    if own is None or own.device != none.device:
+        own = firsthand.tensor(ends, dtype=torch.int64, device=none.device)
+        offsets[ends] = own
     values = firsthand.cat(list(rows)) if rows else firsthand.flatten(none, 0, 1)
-    return torch.nested.nested_tensor_from_jagged(values, offsets)
+    return torch.nested.nested_tensor_from_jagged(values, own)

@@ -306,3 +306,14 @@ def test_a_gradient_that_is_dropped_later_is_absent() -> None:
         autobatch.vmap(program, **WAYS[way])(given).sum().backward()
         check(given.grad, torch.tensor([3.0, -0.25, -1 / 32, 3.0]))
         check(autobatch.vmap(autobatch.grad(program), **WAYS[way])(xs), given.grad)
+
+
+def test_a_norm_whose_eps_is_the_dtypes() -> None:
+    norm = nn.RMSNorm(3)
+    xs = torch.randn(4, 3, requires_grad=True)
+    got = autobatch.vmap(lambda x: norm(x) if x[0] > 0 else norm(x * 2), plain="never")(xs)
+    wanted = torch.stack([norm(x) if x[0] > 0 else norm(x * 2) for x in xs])
+    torch.testing.assert_close(
+        torch.autograd.grad(got[:, 0].sum(), [xs, norm.weight]),
+        torch.autograd.grad(wanted[:, 0].sum(), [xs, norm.weight]),
+    )

@@ -217,6 +217,7 @@ def test_gradients_flow_to_features() -> None:
     ("features", "message"),
     [
         (["name"], "The feature 'name' is not a number in all nodes.*: str"),
+        ({"hash": lambda node: 2**70}, "is not a number .*: int of more than 64 bits"),
         (["nothing"], "A Item has no 'nothing' to encode"),
         ({"row": lambda node: node.words[:, :1] if node.last else node.words}, "row shape"),
     ],
@@ -294,3 +295,13 @@ def test_trees_of_leaves_have_what_would_refer_to_others() -> None:
 
     got = autobatch.vmap(total, in_dims=(None, 0))(nodes, nodes.roots)
     assert got.tolist() == [1.0, 2.0]
+
+
+def test_a_number_that_no_tensor_holds_is_left_out() -> None:
+    class Hashed:
+        def __init__(self, key: int) -> None:
+            self.key, self.label = key, 1
+
+    nodes = autobatch.encode([Hashed(3), Hashed(2**70)])
+    assert not hasattr(nodes, "key")
+    assert nodes.label.tolist() == [1, 1]

@@ -211,3 +211,64 @@ def test_parts_that_are_not_there(look: Callable[..., Any]) -> None:
     with pytest.raises(expected.type) as found:
         autobatch.vmap(lambda p, x: functional_call(model, p, (x,)))(given, torch.ones(2, 3))
     assert str(found.value) == str(expected.value)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.b.weight = self.a.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.a(x)
+        while y.abs().sum() > 2:
+            y = self.b(y) * 0.4
+        return y
+
+
+SOME = {
+    "the weight of a layer": (lambda: nn.Linear(3, 3), ["weight"]),
+    "the bias of a layer": (lambda: nn.Linear(3, 3), ["bias"]),
+    "of a chain": (
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)),
+        ["0.weight", "2.weight"],
+    ),
+    "of parts": (Tied, ["b.weight"]),
+    "none of a part": (Tied, ["b.bias"]),
+    "without a bias": (lambda: nn.Linear(3, 3, bias=False), ["weight"]),
+}
+
+
+@pytest.mark.parametrize("way", [{}, {"plain": "never"}, {"trace_after": 0}], ids=str)
+@pytest.mark.parametrize("case", SOME)
+def test_what_is_not_given_is_the_module_s(case: str, way: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    make, names = SOME[case]
+    model = make()
+    given = {name: p.detach() for name, p in model.named_parameters() if name in names}
+    given |= {name: model.get_parameter(name).detach() for name in names}
+    xs = torch.randn(4, 3)
+
+    def loss(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        y = functional_call(model, p, x)
+        return y.sum() if y.sum() > 0 else y.square().sum()
+
+    for _ in range(3):
+        got = autobatch.vmap(autobatch.value_and_grad(loss), in_dims=(None, 0), **way)(given, xs)
+        rows = [torch.func.grad_and_value(loss)(given, x) for x in xs]
+        values = torch.stack([value for _, value in rows])
+        slopes = {name: torch.stack([grad[name] for grad, _ in rows]) for name in given}
+        torch.testing.assert_close(got, (slopes, values)[::-1])
+
+
+def test_two_tensors_for_a_tied_one_are_torchs_error() -> None:
+    model = Tied()
+
+    def run(x: Tensor) -> Any:
+        return functional_call(model, {"a.weight": x * 1, "b.weight": x * 2}, (x[0],))
+
+    with pytest.raises(ValueError, match="multiple values for keys") as expected:
+        run(torch.ones(3, 3))
+    with pytest.raises(ValueError, match="multiple values for keys") as got:
+        autobatch.vmap(run, plain="never")(torch.ones(2, 3, 3))
+    assert str(got.value) == str(expected.value)

@@ -147,3 +147,9 @@ def test_what_existed_before_is_not_written(settings):
     with pytest.raises(autobatch.AutobatchError, match="existed before"):
         autobatch.vmap(written_outside, **settings)(torch.randn(4, 3))
     assert torch.equal(SHARED, torch.ones(3))
+
+
+def test_a_warning_names_the_function():
+    mapped = autobatch.vmap(in_a_branch, in_dims=(0, None), fallback="warn", plain="never")
+    with pytest.warns(autobatch.FallbackWarning, match="by thread: Doubled.apply: it may have any"):
+        mapped(torch.ones(2, 3), torch.ones(3))

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -298,3 +299,10 @@ def test_a_body_inside_a_program_may_not_write_to_what_it_captures(
     with pytest.raises(autobatch.AutobatchError) as failure:
         autobatch.vmap(gathered, **way)(XS)
     assert f"`{form}` maps" in str(failure.value) and "`seen`" in str(failure.value)
+
+
+@pytest.mark.parametrize("n", [np.int64(2), np.int8(2), torch.tensor(2, dtype=torch.uint8)])
+def test_a_number_of_rounds_is_what_a_range_takes(n: Any) -> None:
+    assert autobatch.pfor(lambda i: i * 2, n).tolist() == [0, 2]
+    inside = autobatch.vmap(lambda x: autobatch.pfor(lambda i: x + i, n))
+    assert inside(torch.tensor([1.0, 5.0])).tolist() == [[1.0, 2.0], [5.0, 6.0]]

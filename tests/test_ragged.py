@@ -768,3 +768,26 @@ def test_a_nested_tensor_that_all_share(layout):
         autobatch.vmap(fails, in_dims=(None, 0))(shared, ys)
     assert str(caught.value) == str(of_one.value)
     assert "nested float32 of 2" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("way", [{}, {"plain": "never"}, {"chunk_size": 2}], ids=str)
+def test_torch_takes_jagged_results_and_arguments_together(way):
+    xs = [torch.randn(n, 3) for n in (3, 1, 2)]
+    nested = torch.nested.as_nested_tensor(xs, layout=torch.jagged)
+
+    def parts(x):
+        return {"all": (x * 2, [x.sum(1)]), "some": x[:1]}
+
+    for given in (nested, ragged(nested), ragged(xs)):
+        found = autobatch.vmap(parts, ragged_out="nested", **way)(given)
+        products = found["all"][0] * found["all"][1][0].unsqueeze(-1)
+        for x, product in zip(xs, products.unbind(), strict=True):
+            torch.testing.assert_close(product, x * 2 * x.sum(1, keepdim=True))
+        assert [len(x) for x in found["some"].unbind()] == [1, 1, 1]
+    total = autobatch.vmap(lambda x: x * 2, ragged_out="nested", **way)(nested) + nested
+    torch.testing.assert_close(list(total.unbind()), [x * 3 for x in xs])
+    gaps = torch.nested.nested_tensor_from_jagged(
+        torch.randn(7, 3), nested.offsets(), lengths=torch.tensor([2, 1, 1])
+    )
+    found = autobatch.vmap(lambda x: x * 2, ragged_out="nested", **way)(gaps)
+    torch.testing.assert_close(list(found.unbind()), [x * 2 for x in gaps.unbind()])

@@ -283,3 +283,51 @@ def test_torchs_vmap_tells_what_it_cannot_map_one_thread_at_a_time():
     mapped = autobatch.vmap(lambda x: torch.vmap(bent)(x.item()), engine="sequential")
     with pytest.raises(ValueError, match="vmap"):
         mapped(torch.ones(2))
+
+
+def of_none(rows: Tensor, scale: Tensor) -> Any:
+    one = torch.vmap(
+        lambda x: (x * scale, rows.sum(), [rows[0], scale > 0]), out_dims=(0, None, None)
+    )
+    other = autobatch.vmap(
+        lambda x, s: (walk(x) * s, (s, "even", None)), in_dims=(0, None), out_dims=(0, None)
+    )
+    return one(rows), other(rows, scale)[0], other(rows, scale)[1][0]
+
+
+@pytest.mark.sampled(2)
+@engines
+def test_what_is_the_same_for_all_inner_rows(way: dict[str, Any]) -> None:
+    rows, scale = X.clone().requires_grad_(), SCALE.clone().requires_grad_()
+    mapped = autobatch.vmap(of_none, **way)
+    for _ in range(3):
+        (products, sums, (firsts, signs)), walks, scales = mapped(rows, scale)
+        same(products, rows * scale[:, None, None])
+        same(sums, rows.sum((1, 2)))
+        same(firsts, rows[:, 0])
+        same(signs, scale > 0)
+        same(walks, torch.stack([looped(walk, x) * s for x, s in zip(rows, scale, strict=True)]))
+        same(scales, scale)
+        (given,) = torch.autograd.grad((sums * scales).sum(), rows)
+        same(given, scale[:, None, None].expand_as(rows))
+
+
+@engines
+def test_what_differs_by_inner_row_needs_a_dimension(way: dict[str, Any]) -> None:
+    def outer(rows: Tensor) -> Any:
+        return autobatch.vmap(lambda x: (x, x.sum()), out_dims=(0, None))(rows)
+
+    with pytest.raises(autobatch.OptionError, match=r"out_dims is None for the result\[1\]"):
+        autobatch.vmap(outer, **way)(X)
+
+
+@pytest.mark.parametrize("dim", [-3, -2, 1])
+@engines
+def test_a_dimension_that_a_result_has_not(dim: int, way: dict[str, Any]) -> None:
+    def outer(rows: Tensor) -> Any:
+        return torch.vmap(lambda x: x.sum(), out_dims=dim)(rows)
+
+    with pytest.raises(
+        autobatch.OptionError, match=rf"dimension {dim} for a result of shape .5,.\."
+    ):
+        autobatch.vmap(outer, **way)(X)

@@ -28,7 +28,7 @@ from autobatch.arguments.mapped import (
     tree_row,
 )
 from autobatch.presence.moves import keeping
-from autobatch.ragged import Packed
+from autobatch.ragged import Offsets, Packed
 from autobatch.values.cells import Cell
 
 
@@ -79,6 +79,12 @@ class Batch:
             if isinstance(leaf, Tensor):
                 return leaf.device
         return home_of(self.called)
+
+    def offsets(self) -> Offsets:
+        """Those of its jagged tensors."""
+        leaves = [leaf.data for leaf in tree_leaves((self.args, self.kwargs)) if is_mapped(leaf)]
+        found = [leaf.offsets for leaf in leaves if isinstance(leaf, Packed)]
+        return {tuple(each.tolist()): each for each in found if each is not None}
 
     def cells(self, scalars: str) -> tuple[list[Cell], dict[str, Cell]]:
         """The threads' arguments, private to them."""

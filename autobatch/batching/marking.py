@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.compat import shown_name
 from autobatch.errors import AutobatchError
 from autobatch.structure import own_attribute
 
@@ -46,7 +47,7 @@ class Spared:
 
     @property
     def __name__(self) -> str:
-        return own_attribute(self.apply, "__qualname__", "apply")  # type: ignore[no-any-return]
+        return shown_name(self.apply)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         lent = [arg for arg in args if isinstance(arg, Tensor) and self.is_foreign(arg)]

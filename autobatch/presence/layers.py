@@ -20,6 +20,7 @@ from autobatch.compat import (
     is_wrapped,
     level_of,
     tangent_of,
+    unwrap_if_dead,
     unwrapped,
     within_duals,
     within_level,
@@ -42,7 +43,16 @@ def layers(tensor: Tensor, dim: int = 0) -> Iterator[Layer]:
     yield from all_layers(tensor, dim)
 
 
+def alive(tensor: Tensor) -> Tensor:
+    """A tensor without the wrappers of levels that have ended."""
+    inner = unwrap_if_dead(tensor)
+    while inner is not tensor:
+        tensor, inner = inner, unwrap_if_dead(inner)
+    return tensor
+
+
 def all_layers(tensor: Tensor, dim: int) -> Iterator[Layer]:
+    tensor = alive(tensor)
     if is_wrapped(tensor) and is_batched(tensor):
         yield from all_layers(unwrapped(tensor), dim + (batch_dim(tensor) <= dim))
         return

@@ -7,7 +7,7 @@ a caret at one ``return`` and a note on each other one that gives something else
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
+from autobatch.ragged import Offsets
 from autobatch.results.number_lists import are_of_numbers
 from autobatch.results.own_lists import Holding, may_be_listed, parts_of, stacks, way_to
 from autobatch.source import Span, ended_at
@@ -46,7 +47,7 @@ class Part:
     ``ragged`` is how its tensors of different lengths come back, and its lists (``ragged_out``),
     ``rings`` are the structures that hold themselves, by identity: objects, which have no parts.
     ``holding`` is what is known to hold what stacks (see ``own_lists``). ``way`` has the part that
-    this is in, and as what.
+    this is in, and as what. ``offsets`` are those that jagged tensors of equal lengths share.
     """
 
     spans: Callable[[int], tuple[Span, ...]] = nowhere
@@ -54,6 +55,7 @@ class Part:
     ragged: Any = None
     rings: Mapping[int, Any] = field(default_factory=dict)
     holding: Holding = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -86,10 +88,7 @@ class Part:
         if len(forms) != len(keys) or (isinstance(ragged, dict) and len(ragged) > len(keys)):
             raise self.misfit(form)
         named = zip(keys, forms, strict=True)
-        return [
-            Part(self.spans, Way(self, form, key, forms), own, self.rings, self.holding)
-            for key, own in named
-        ]
+        return [replace(self, way=Way(self, form, key, forms), ragged=own) for key, own in named]
 
     def option(self, wanted: str) -> str:
         """``ragged_out`` as it is to be for this part, or for the list that this is in."""

@@ -86,10 +86,14 @@ def move(leaf: Any, dim: int) -> Any:
         return firsthand.stack(leaf.unbind(0), dim)
     if not isinstance(leaf, Tensor) or dim == 0:
         return leaf
-    shape = tuple(leaf.shape)
+    check(dim, tuple(leaf.shape))
+    return firsthand.movedim(leaf, 0, dim)
+
+
+def check(dim: int, shape: tuple[int, ...]) -> None:
+    """Refuse a dimension that a stacked result has not."""
     if not -len(shape) <= dim < len(shape):
         raise OptionError(f"out_dims has dimension {dim} for a result of shape {shape}.")
-    return firsthand.movedim(leaf, 0, dim)
 
 
 def refusal(place: int, spec: pytree.TreeSpec, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.trees import contents
+from autobatch.ragged import Offsets
 from autobatch.results.mismatch import Part
 from autobatch.results.nesting import rings, roomy, structures
 from autobatch.results.out_dims import VARIES, same_cell
@@ -67,22 +68,29 @@ def has_tensors(chunks: list[Chunk]) -> bool:
     )
 
 
-def stacked(chunks: list[Chunk], size: int, device: torch.device, ragged: Any = None) -> Any:
+def stacked(
+    chunks: list[Chunk],
+    size: int,
+    device: torch.device,
+    ragged: Any = None,
+    offsets: Offsets | None = None,
+) -> Any:
     """The results of all chunks as one: at once if all are alike, else value by value.
 
-    ``ragged`` is the option ``ragged_out``. What nests too deep for that, or holds itself, is
+    ``ragged`` is the option ``ragged_out``, ``offsets`` are those of jagged arguments. What nests
+    too deep for that, or holds itself, is
     stacked value by value, with more room.
     """
 
     def spans(thread: int) -> tuple[Span, ...]:
         return next(filter(None, (chunk.spans(thread) for chunk in chunks)), ())
 
-    whole = Part(spans, ragged=ragged)
+    whole = Part(spans, ragged=ragged, offsets=offsets or {})
     try:
         return stacked_whole(chunks, size, device, whole)
     except RecursionError:
         items = roomy(partial(items_of, chunks, size), partial(levels_of, chunks))
-        whole = Part(spans, ragged=ragged, rings=rings(items))
+        whole = replace(whole, rings=rings(items))
         levels = len(structures(items))
         return roomy(partial(stacked_rows, items, device, whole), lambda: levels)
 

@@ -137,7 +137,7 @@ def as_ragged(rows: Sequence[Tensor], none: Tensor, part: Part) -> Any:
     """One tensor for each thread in the form of ``ragged_out``; ``none`` has no row."""
     if part.ragged not in FORMS:
         raise part.misfit()
-    made = collected(rows, none, part.ragged)
+    made = collected(rows, none, part.ragged, part.offsets)
     return Batchless(made) if type(made) is list else made
 
 

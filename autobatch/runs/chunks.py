@@ -28,7 +28,8 @@ from autobatch.results.holding import held
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
-from autobatch.transforms.parts import change_cell, others, tensors, without_others
+from autobatch.transforms.levels import change_cell
+from autobatch.transforms.parts import others, tensors, without_others
 from autobatch.values.cells import PACKED, Cell, Column, Container, read
 from autobatch.values.heap import selecting
 from autobatch.values.heap.walks import reached

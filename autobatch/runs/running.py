@@ -209,7 +209,8 @@ def collected(
     if options.on_error == "isolate":
         return apart(chunks, batch.size)
     with keeping():
-        result = stacked(chunks, batch.size, batch.device(), options.ragged_out)
+        offsets = {} if options.ragged_out is None else batch.offsets()
+        result = stacked(chunks, batch.size, batch.device(), options.ragged_out, offsets)
     if options.out_dims == 0:
         return result
     placed = partial(moved, result, options.out_dims, name_of(function), lambda: unvaried(chunks))

@@ -21,7 +21,7 @@ from autobatch.batching.containers.structures import element
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.tables import packed
-from autobatch.transforms import mapping, parts
+from autobatch.transforms import mapping, parts, regrouping
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.runs import Call
@@ -57,8 +57,11 @@ def rounds_of(context: Context, cell: Cell) -> InnerRows:
 
 def count(n: Any) -> int:
     """A number of rounds: an int of at least 0, or a 0-d tensor of one."""
-    whole = isinstance(n, Tensor) and not n.dim() and not n.is_floating_point() | n.is_complex()
-    if not whole and type(n) is not int:
+    if isinstance(n, Tensor):
+        whole = not n.dim() and not n.is_floating_point() | n.is_complex()
+    else:
+        whole = isinstance(n, int | np.integer)
+    if not whole:
         raise TypeError(f"pfor takes a number of rounds, an int or a 0-d tensor; it got {n!r}")
     if not 0 <= int(n) <= INT_MAX:
         raise ValueError(f"pfor makes at least 0 rounds; it was asked for {int(n)}")
@@ -122,7 +125,7 @@ def regrouped(part: Context, result: Cell, rounds: InnerRows) -> Cell:
 def grouped(part: Context, leaf: Cell, rounds: InnerRows) -> Cell:
     """One leaf of all rounds: ``[k, n, *E]``, packed, or a list for each thread."""
     if rounds.common is not None:
-        return mapping.grouped(part, leaf, rounds, 0)
+        return regrouping.grouped(part, leaf, rounds, 0)
     column = as_column(read(leaf), part.k, part.device)
     if column is not None:
         lengths = rounds.on_device(rounds.counts)

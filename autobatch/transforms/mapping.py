@@ -17,35 +17,26 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from autobatch import structure
 from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import DrawError
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.options import own_options
-from autobatch.presence import kinds, moves
-from autobatch.results.mismatch import Part
-from autobatch.results.out_dims import dims_of as dims_of_results
-from autobatch.results.out_dims import move
-from autobatch.results.own_lists import Holding, may_be_own
-from autobatch.results.stacking import plain, stacked_rows
-from autobatch.structure import is_record_type
+from autobatch.presence import moves
 from autobatch.transforms import parts
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.records import TORCH, Transform
+from autobatch.transforms.regrouping import regrouped
 from autobatch.transforms.runs import Call
 from autobatch.values.cells import (
     Cell,
     Column,
-    Container,
     Objects,
     Uniform,
     read,
 )
 from autobatch.values.heap import selecting
-from autobatch.values.numbers import fits_tensor, number_tensor
 
 
 def mapped(call: Call, options: dict[str, Any]) -> Cell:
@@ -201,23 +192,11 @@ def dims_of(trees: list[Cell], in_dims: Any) -> list[int | None] | None:
     """The mapped dimension of each leaf; None where ``in_dims`` do not fit."""
     if isinstance(in_dims, list):
         in_dims = tuple(in_dims)
-    specs = tuple(skeleton(tree) for tree in trees)
+    specs = tuple(parts.skeleton(tree) for tree in trees)
     if isinstance(in_dims, tuple) and len(in_dims) != len(trees):
         return None
     spec = pytree.tree_structure(specs)
     return pytree._broadcast_to_and_flatten(in_dims, spec) or None
-
-
-def skeleton(tree: Cell) -> Any:
-    """A tree's structure with a number in place of each leaf."""
-    value = read(tree)
-    if not parts.is_tree(value):
-        return 0
-    inner = [skeleton(child) for child in value.children()]  # type: ignore[union-attr]
-    if value.type is dict:  # type: ignore[union-attr]
-        return dict(zip(value.cells, inner, strict=True))  # type: ignore[union-attr]
-    kind: Any = value.type  # type: ignore[union-attr]
-    return kind(*inner) if hasattr(kind, "_fields") else kind(inner)
 
 
 def inner_size(leaves: list[Cell], dims: list[int | None]) -> int | None:
@@ -247,60 +226,3 @@ def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
     assert data is not None
     moved = data.movedim(dim + 1 if dim >= 0 else dim, 1)
     return Cell(Column(moves.flattened(moved)))
-
-
-# Results
-
-
-def regrouped(part: Context, result: Cell, rows: InnerRows, out_dims: Any) -> Cell:
-    """Results of ``k * n`` rows as ``[k, n, *E]``, the inner dimension where ``out_dims`` says."""
-    n = rows.common
-    assert n is not None
-    tree = closed(part, parts.opened(result), {})
-    leaves = parts.leaves(tree)
-    spec = pytree.tree_structure(skeleton(tree))
-    dims = dims_of_results(out_dims, spec)
-    if dims is None:
-        raise RowsFail(part.lowest() // n, ValueError(f"out_dims={out_dims!r} does not fit"))
-    new = [grouped(part, leaf, rows, dim) for leaf, dim in zip(leaves, dims, strict=True)]
-    return parts.rebuilt(tree, iter(new))
-
-
-def closed(part: Context, tree: Cell, holding: Holding) -> Cell:
-    """The tree with lists of each inner row's own (see ``own_lists``) as leaves."""
-    value = read(tree)
-    if not parts.is_tree(value):
-        return tree
-    assert type(value) is Container
-    if value.type is list and may_be_own(value, holding):
-        return Cell(Objects(Rower(part).rows(tree)))
-    return Cell(value.rebuilt(iter([closed(part, child, holding) for child in value.children()])))
-
-
-def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
-    """One leaf for all inner rows, as many for each thread."""
-    k, n, value = len(rows.counts), rows.common, read(leaf)
-    assert n is not None
-    match value:
-        case Uniform(obj=Tensor() as obj):
-            if dim is None:
-                return leaf
-            return Cell(Uniform(obj.expand(n, *obj.shape).movedim(0, dim)))
-        case Uniform(obj=obj) if dim is None:
-            return leaf
-        case Uniform(obj=obj) if fits_tensor(obj):
-            return Cell(Uniform(number_tensor(obj, part.device).expand(n).clone()))
-        case Column(data=data) if dim is not None:
-            whole = moves.noted(data.reshape(k, n, *data.shape[1:]), kinds.Grouped(n))
-            return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
-        case Container(type=kind) if is_record_type(kind):
-            inner = [regrouped(part, child, rows, dim) for child in value.children()]
-            return Cell(value.rebuilt(iter(inner)))
-    items = Rower(part).rows(leaf)
-    return Cell(Objects([stacked(part, items[i * n : (i + 1) * n], dim) for i in range(k)]))
-
-
-def stacked(part: Context, rows: list[Any], dim: Any) -> Any:
-    """What the inner rows of one thread give, as results of a batch stack."""
-    whole = plain(stacked_rows(rows, part.device, Part()))
-    return whole if dim is None else structure.mapped(lambda leaf: move(leaf, dim), whole)

@@ -1,12 +1,11 @@
 """Cells as trees of tensors: a group's arguments and results, leaf by leaf.
 
-Tuples, lists, dicts and named tuples are structure; every other cell is a leaf. ``revived`` takes
-tensors out of the wrappers of functorch levels that have ended.
+Tuples, lists, dicts and named tuples are structure; every other cell is a leaf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from autobatch.batching.tables import padding
 from autobatch.batching.tables.order import in_order
-from autobatch.compat import unwrap_if_dead
+from autobatch.presence.layers import alive
 from autobatch.values import packs
 from autobatch.values.cells import (
     PACKED,
@@ -198,48 +197,13 @@ def own_rows(value: Any) -> Any:
     return packs.alone(value) if packs.is_packed(value) else value
 
 
-# What a level leaves behind.
-
-
-def revived(cells: Iterable[Cell]) -> None:
-    """Take what the cells reach out of the wrappers of levels that have ended."""
-    changed(cells, alive)
-
-
-def changed(cells: Iterable[Cell], change: Callable[[Tensor], Tensor]) -> None:
-    """Put other tensors in the place of those that the cells reach."""
-    for cell in walks.reached(cells):
-        change_cell(cell, change)
-
-
-def change_cell(cell: Cell, change: Callable[[Tensor], Tensor]) -> None:
-    value = cell.value
-    change_value(value, change)
-    if type(value) is View and value.cache is not None:
-        change_value(value.cache, change)
-
-
-def change_value(value: Any, change: Callable[[Tensor], Tensor]) -> None:
-    match value:
-        case Column():
-            value.table = change(value.table)
-            if value.rows is not None:
-                value.rows = change(value.rows)
-            if (order := packs.order_beside(value)) is not None:
-                order.change(change)
-        case Uniform(obj=Tensor()):
-            value.obj = change(value.obj)
-        case Container(type=kind) if kind is PACKED:
-            value.static = change(value.static)
-        case Objects(items=items):
-            for place, item in enumerate(items):
-                if isinstance(item, Tensor):
-                    items[place] = change(item)
-
-
-def alive(tensor: Tensor) -> Tensor:
-    """A tensor without the wrappers of levels that have ended."""
-    inner = unwrap_if_dead(tensor)
-    while inner is not tensor:
-        tensor, inner = inner, unwrap_if_dead(inner)
-    return tensor
+def skeleton(tree: Cell) -> Any:
+    """A tree's structure with a number in place of each leaf."""
+    value = read(tree)
+    if not is_tree(value):
+        return 0
+    inner = [skeleton(child) for child in value.children()]  # type: ignore[union-attr]
+    if value.type is dict:  # type: ignore[union-attr]
+        return dict(zip(value.cells, inner, strict=True))  # type: ignore[union-attr]
+    kind: Any = value.type  # type: ignore[union-attr]
+    return kind(*inner) if hasattr(kind, "_fields") else kind(inner)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from autobatch.compat import within_duals, within_level
 from autobatch.presence.record import record_at_work
-from autobatch.transforms import parts
+from autobatch.transforms import levels, parts
 from autobatch.transforms.runs import Pullback, Run
 from autobatch.values.cells import Cell
 from autobatch.values.gathering import Gathering, gathering
@@ -111,4 +111,4 @@ def sever(cells: Iterable[Cell], graph: Graph) -> None:
     def cut(tensor: Tensor) -> Tensor:
         return tensor.detach() if tensor.requires_grad and graph.is_own(tensor) else tensor
 
-    parts.changed(cells, cut)
+    levels.changed(cells, cut)

@@ -26,11 +26,11 @@ from autobatch.compat import next_node, on_device
 from autobatch.errors import AutobatchError
 from autobatch.presence.record import may_spoil, record_at_work
 from autobatch.random.again import drawing_from
-from autobatch.transforms import parts
+from autobatch.transforms import levels, parts
 from autobatch.transforms.captured import held
 from autobatch.values import packs
 from autobatch.values.cells import Cell, Column, Container, Objects, View, read, uniform
-from autobatch.values.heap import copying, selecting
+from autobatch.values.heap import copying, selecting, walks
 
 Pullback = Callable[..., tuple[Tensor, ...]]
 Work = Callable[["Run", tuple[Tensor, ...]], Cell]
@@ -288,6 +288,7 @@ def attempted(
 ) -> tuple[Cell, Exception] | tuple[None, Exception]:
     """What ``work`` makes of a run, or what is wrong with that for all threads."""
     run.first = next_node()
+    given_to_it = list(walks.reached(run.call.cells()))  # cells that become objects lose their way
     try:
         return work(run, given), Unfit()
     except (RowsFail, AutobatchError, Untraceable):
@@ -295,7 +296,8 @@ def attempted(
     except Exception as error:
         return None, error
     finally:
-        parts.revived([*run.call.cells(), *([] if run.result is None else [run.result])])
+        made = [] if run.result is None else [run.result]
+        levels.revived([*given_to_it, *run.call.cells(), *made])
 
 
 def vjp(run: Run, given: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Pullback]:

@@ -26,7 +26,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Return
 from autobatch.random.paths import Paths
 from autobatch.values.cells import Cell, Objects, uniform
-from autobatch.values.heap import selecting
+from autobatch.values.heap import likeness, merging, selecting
 from autobatch.vm.calling import Returned
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import entered
@@ -176,7 +176,21 @@ class Within:
             raise RowsFail(lowest, self.failures.failure, partial, kept=remaining)
         if len(pieces) == 1:
             return pieces[0].value
+        if len({likeness.alike([piece.value, *piece.carried]) for piece in pieces}) == 1:
+            return self.together(context, pieces)
         return from_rows(context, self.row_by_row(context, pieces), fresh=False)
+
+    def together(self, context: Context, pieces: list[Returned]) -> Cell:
+        """What pieces return that were not alike before their ends, and are now."""
+        sizes = [len(piece.rows) for piece in pieces]
+        with self.run.moving():
+            heaps = [[piece.value, *piece.carried] for piece in pieces]
+            cells = merging.merge(heaps, sizes, context.device)
+            rows = np.concatenate([piece.rows for piece in pieces])
+            value, *carried = selecting.select(cells, np.argsort(rows))
+        whole = Returned(np.arange(context.k), value, carried)
+        whole.settle(pieces[0].originals)
+        return whole.value
 
     def row_by_row(self, context: Context, pieces: list[Returned]) -> list[Any]:
         """Each row's result; the caller's cells take over what the pieces carry, as objects."""

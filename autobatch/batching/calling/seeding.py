@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from autobatch import structure
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.host.rows import run_rows
+from autobatch.compat import shown_name
 from autobatch.random import python
 from autobatch.random.drawing import SOURCE, refuse_generator
 from autobatch.random.sources import Thread
 from autobatch.random.transforms import double
+from autobatch.results.mismatch import Part
+from autobatch.results.out_dims import moved, same_object
+from autobatch.results.stacking import plain, stacked_rows
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.transforms.records import TORCH, Made
@@ -105,13 +108,10 @@ def row_by_row(made: Made, alike: bool, *args: Any, **kwargs: Any) -> Any:
         return structure.unflattened(own, spec)
 
     rows = run(lambda given: made.function(*given, **kwargs), map(arguments, range(n)), alike)
-    flat, out_spec = zip(*(structure.flattened(row) for row in rows), strict=True)
-    out_dims = structure.spread(options["out_dims"], out_spec[0])
-    parts = [
-        torch.stack([torch.as_tensor(part) for part in column], dim or 0)
-        for column, dim in zip(zip(*flat, strict=True), out_dims or [], strict=True)
-    ]
-    return structure.unflattened(parts, out_spec[0])
+    device = next(leaf.device for leaf, dim in zip(leaves, dims, strict=True) if dim is not None)
+    whole = stacked_rows(rows, device, Part())
+    name = shown_name(made.function)
+    return plain(moved(whole, options["out_dims"], name, lambda: list(map(same_object, rows))))
 
 
 def size_of(leaves: list[Any], dims: list[Any]) -> int | None:

@@ -91,8 +91,11 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     if any(map(has_own_functions, parts)):
         return None
     given = parameters(args[1])
-    if given is None or not given.keys() <= names_of(module).keys():
+    known = names_of(module)
+    if given is None or not given.keys() <= known.keys():
         return None
+    if any(len(given.keys() & others) > 1 for others in known.values()):
+        return None  # two tensors for one that is tied: torch's error
     if effect_of(module) != "program" and not goes_by_parts(module, given.values()):
         return None
     slots = dict(zip(("args", "kwargs"), args[2:], strict=False)) | kwargs
@@ -100,9 +103,9 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     keywords = entries(named)
     if keywords is None:
         return None
-    for name, others in names_of(module).items():  # tied: one tensor under several names
+    for name, others in known.items():  # tied: one tensor under several names
         if name in given:
-            given |= {other: given[name] for other in others if other not in given}
+            given |= dict.fromkeys(others, given[name])
     return context.invoke(context, cell_of(module, given), unpacked(positional), keywords)
 
 
@@ -292,7 +295,7 @@ def target(value: Container, stage: int = 0) -> tuple[str, Any, list[Cell]]:
         return "chain", Chain(tuple(part(module, given, name) for name, _ in children(module))), []
     if effect_of(module) != "program":
         rule = LINEAR.get(names) if type(module) is nn.Linear and unhooked(module) else None
-        if rule is not None:
+        if rule is not None and names == tuple(name for name, _ in module.named_parameters()):
             return "torch", rule, list(given.values())
         return "torch", Operation(module, names), list(given.values())
     return "program", type(module).forward, [Cell(value)]
