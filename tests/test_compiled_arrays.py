@@ -159,6 +159,8 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
     a, b = given(3).mul(3).to(dtype), given(3, seed=1).mul(3).to(dtype)
     for expression in ("a.sum()", "a == b", "a[0]", "torch.stack((a, b))", "a.double() + b"):
         held(function_of(expression), a, b)
+    for expression in ("a.any()", "a.all()", "a[0].any()", "torch.stack((a, b)).all(0)"):
+        held(function_of(expression), a, b)
 
 
 @pytest.mark.sampled(2)

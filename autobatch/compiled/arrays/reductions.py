@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from autobatch.compiled import tensors
+from autobatch.compiled.arrays.mapping import mapped
 from autobatch.compiled.arrays.memory import (
     Operand,
     Strided,
@@ -205,10 +206,16 @@ def any_all(
     *_: Any,
     **__: Any,
 ) -> Operand:
+    """In bits; of tensors of bytes torch gives bytes."""
+
     def fold(w: Writer, a: Value, b: Value) -> Value:
         return Value(a.type, (w.made(f"{word} i1 {a.leaf}, {b.leaf}"),))
 
-    return reduced(w, x, dims, shape, torch.bool, "false" if word == "or" else "true", fold)
+    start = "false" if word == "or" else "true"
+    found = reduced(w, x, dims, shape, torch.bool, start, fold)
+    if dtype is torch.bool:
+        return found
+    return mapped(w, shape, dtype, [found], lambda bits: converted(w, bits[0], dtype))
 
 
 def running(
