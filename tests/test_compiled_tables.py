@@ -51,7 +51,7 @@ STATEMENTS = (
     "m = {3: 0}\nm[a] = 1\nreturn [k for k in m], sum(k * v for k, v in m.items()), len({})",
     "s = {i for i in range(30)}\nfor i in range(a):\n    s.discard(2 * i)\nreturn sorted(s)",
     "s = set()\nreturn sum(s), len(s)",
-    "m = {}\nt = sum(m.values())\nfor k in m:\n    t += k\nreturn t, sum(k * v for k, v in m.items())",
+    "m = {}\nt = sum(m.values())\nfor k in m:\n    t += k\nreturn t, len(m.items())",
     "s = set()\nif a > 99:\n    s.add(a)\nreturn max(s, default=b), sum(s)",
 )  # fmt: skip
 
