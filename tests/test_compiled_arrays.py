@@ -521,3 +521,12 @@ def test_ints_are_filled_with_a_float_without_its_fraction(
     found = batch(rows, ns)
     assert found.dtype is want.dtype
     assert torch.equal(found, want)
+
+
+@pytest.mark.parametrize("expression", ["torch.where(b > 1, a, a)", "torch.abs(b) + a"])
+def test_a_number_where_torch_takes_tensors_alone_is_its_error(expression: str) -> None:
+    args = given(3)[:2], torch.tensor([1, 2])
+    configurations = ({"executor": "compiled"},)
+    assert_matches_loop(
+        function_of(expression), args, scalars="python", configurations=configurations
+    )
