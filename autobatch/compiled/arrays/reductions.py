@@ -178,10 +178,11 @@ def variance(
     if not isinstance(x, Strided):
         return refuse("the variance of a 0-d tensor has no compiled form")
     count = prod(x.shape[at] for at in split_dims(x, dims)[1])
-    zero, machine = literal(0, MACHINE[dtype]), MACHINE[dtype]
-    many = Value(Scalar(dtype), (literal(float(count), machine),))
-    free = Value(Scalar(dtype), (literal(max(count - correction, 0.0), machine),))
-    sums, kept = folded(w, x, dims, zero, added, dtype)
+    wide = kept_in(dtype)
+    zero, machine = literal(0, MACHINE[wide]), MACHINE[wide]
+    many = Value(Scalar(wide), (literal(float(count), machine),))
+    free = Value(Scalar(wide), (literal(max(count - correction, 0.0), machine),))
+    sums, kept = folded(w, x, dims, zero, added, wide)
 
     def at(place: str) -> Value:
         middle = tensors.binary(w, "truediv", sums(place), many)
@@ -190,10 +191,15 @@ def variance(
             far = tensors.binary(w, "sub", one, middle)
             return added(w, so_far, multiplied(w, far, far))
 
-        squares = folded(w, x, dims, zero, square_added, dtype)[0]
-        return tensors.binary(w, "truediv", squares(place), free)
+        squares = folded(w, x, dims, zero, square_added, wide)[0]
+        return converted(w, tensors.binary(w, "truediv", squares(place), free), dtype)
 
     return each_kept(w, x, kept, shape, dtype, at)
+
+
+def kept_in(dtype: torch.dtype) -> torch.dtype:
+    """What torch's variances and running sums are kept in: float32 loses small ones in large."""
+    return torch.float64 if dtype is torch.float32 else dtype
 
 
 def any_all(
@@ -231,7 +237,8 @@ def running(
     """``cumsum`` and ``cumprod``."""
     if not isinstance(x, Strided):
         return converted(w, x, dtype)
-    made, machine = room(w, dtype, shape), MACHINE[dtype]
+    made, wide = room(w, dtype, shape), kept_in(dtype)
+    machine = MACHINE[wide]
     kept, (gone,) = split_dims(x, dim)
     so_far = w.slot(machine)
 
@@ -239,11 +246,12 @@ def running(
         w.emit(f"store {machine} {literal(start, machine)}, ptr {so_far}")
 
         def body(i: str) -> None:
-            one = converted(w, element(w, x, advanced(w, places[1], i, x.strides[gone])), dtype)
-            before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
-            leaf = fold(w, before, one).leaf
-            w.emit(f"store {machine} {leaf}, ptr {so_far}")
-            store(w, made, advanced(w, places[0], i, made.strides[gone]), leaf)
+            one = converted(w, element(w, x, advanced(w, places[1], i, x.strides[gone])), wide)
+            before = Value(Scalar(wide), (w.made(f"load {machine}, ptr {so_far}"),))
+            found = fold(w, before, one)
+            w.emit(f"store {machine} {found.leaf}, ptr {so_far}")
+            place = advanced(w, places[0], i, made.strides[gone])
+            store(w, made, place, converted(w, found, dtype).leaf)
 
         loop(w, x.shape[gone], body)
 
