@@ -532,7 +532,9 @@ def test_a_number_where_torch_takes_tensors_alone_is_its_error(expression: str) 
     )
 
 
-@pytest.mark.parametrize("expression", ["a.cumsum(0)", "a.cumprod(0)", "(a[:2] + b[:2]).var()"])
+@pytest.mark.parametrize(
+    "expression", ["a.cumsum(0)", "a.cumprod(0)", "(a[:2] + b[:2]).var()", "(a * 1e22).std(0)"]
+)
 def test_running_sums_of_float32_are_kept_in_float64_as_torchs(expression: str) -> None:
     a = torch.tensor([[1e8, 1.0, -1e8, 3.0], [1e15, 1e15, 1e15, 1e-30]])
     held(function_of(expression), a, torch.ones(2, 4))

@@ -25,6 +25,7 @@ from autobatch.compiled.arrays.memory import (
     room,
     store,
 )
+from autobatch.compiled.machine import intrinsic
 from autobatch.compiled.types import FLOATS, MACHINE, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
 from autobatch.llvm import literal
@@ -167,6 +168,7 @@ def mean(
 
 
 def variance(
+    deviation: bool,
     w: Writer,
     shape: Any,
     dtype: torch.dtype,
@@ -192,7 +194,10 @@ def variance(
             return added(w, so_far, multiplied(w, far, far))
 
         squares = folded(w, x, dims, zero, square_added, wide)[0]
-        return converted(w, tensors.binary(w, "truediv", squares(place), free), dtype)
+        found = tensors.binary(w, "truediv", squares(place), free)
+        if deviation:
+            found = Value(found.type, (intrinsic(w, "sqrt", machine, found.leaf),))
+        return converted(w, found, dtype)
 
     return each_kept(w, x, kept, shape, dtype, at)
 
@@ -276,8 +281,9 @@ RULES: dict[str, Callable[..., Operand]] = {
     "aten.prod.dim_int": product,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
-    "aten.var.correction": variance,
-    "prims.var.default": variance,
+    "aten.var.correction": partial(variance, False),
+    "aten.std.correction": partial(variance, True),
+    "prims.var.default": partial(variance, False),
     "aten.cumsum.default": partial(running, in_order("add"), 0),
     "aten.cumprod.default": partial(running, in_order("mul"), 1),
     **{f"aten.any.{kind}": partial(any_all, "or") for kind in ("default", "dim", "dims")},
