@@ -12,6 +12,7 @@ import builtins
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import BuiltinMethodType
 from typing import Any
 
 import torch
@@ -198,10 +199,12 @@ class Exporting:
         return self.graph.call_function(OPERATORS[op.name], tuple(map(self.argument, given)))
 
     def attribute_of(self, value: Any, name: str) -> Any:
-        if isinstance(value, Known):
+        known = isinstance(value, Known)
+        of_tensor = isinstance(value, Node) or (known and isinstance(value.value, Tensor))
+        if of_tensor and callable(getattr(Tensor, name, None)):
+            return Method(self.argument(value), name)
+        if known:
             return Known(getattr(value.value, name))
-        if isinstance(value, Node) and callable(getattr(Tensor, name, None)):
-            return Method(value, name)
         return self.graph.call_function(getattr, (self.argument(value), name))
 
     def unpacked(self, op: Op, value: Any) -> list[Any]:
@@ -226,6 +229,8 @@ class Exporting:
                 return self.graph.call_method(name, (receiver, *args), kwargs)
             case Known(value=nn.Module() as module):
                 return self.graph.call_module(self.attribute(module), args, kwargs)
+            case Known(value=BuiltinMethodType(__self__=owner, __module__=None)):
+                raise TypeError(f"a method of {type(owner).__name__} is no function of a module")
             case Known(value=function) if callable(function):
                 return self.graph.call_function(function, args, kwargs)
         return self.graph.call_function(operator.call, (self.argument(given[0]), *args), kwargs)

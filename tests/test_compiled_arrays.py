@@ -159,6 +159,8 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
     a, b = given(3).mul(3).to(dtype), given(3, seed=1).mul(3).to(dtype)
     for expression in ("a.sum()", "a == b", "a[0]", "torch.stack((a, b))", "a.double() + b"):
         held(function_of(expression), a, b)
+    for expression in ("a.any()", "a.all()", "a[0].any()", "torch.stack((a, b)).all(0)"):
+        held(function_of(expression), a, b)
 
 
 @pytest.mark.sampled(2)
@@ -519,3 +521,20 @@ def test_ints_are_filled_with_a_float_without_its_fraction(
     found = batch(rows, ns)
     assert found.dtype is want.dtype
     assert torch.equal(found, want)
+
+
+@pytest.mark.parametrize("expression", ["torch.where(b > 1, a, a)", "torch.abs(b) + a"])
+def test_a_number_where_torch_takes_tensors_alone_is_its_error(expression: str) -> None:
+    args = given(3)[:2], torch.tensor([1, 2])
+    configurations = ({"executor": "compiled"},)
+    assert_matches_loop(
+        function_of(expression), args, scalars="python", configurations=configurations
+    )
+
+
+@pytest.mark.parametrize(
+    "expression", ["a.cumsum(0)", "a.cumprod(0)", "(a[:2] + b[:2]).var()", "(a * 1e22).std(0)"]
+)
+def test_running_sums_of_float32_are_kept_in_float64_as_torchs(expression: str) -> None:
+    a = torch.tensor([[1e8, 1.0, -1e8, 3.0], [1e15, 1e15, 1e15, 1e-30]])
+    held(function_of(expression), a, torch.ones(2, 4))

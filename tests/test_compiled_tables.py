@@ -50,6 +50,9 @@ STATEMENTS = (
     "m = {}\nfor k in (5, 3, a, 3):\n    m[k] = b\nreturn list(m.items()), sum(m.values())",
     "m = {3: 0}\nm[a] = 1\nreturn [k for k in m], sum(k * v for k, v in m.items()), len({})",
     "s = {i for i in range(30)}\nfor i in range(a):\n    s.discard(2 * i)\nreturn sorted(s)",
+    "s = set()\nreturn sum(s), len(s)",
+    "m = {}\nt = sum(m.values())\nfor k in m:\n    t += k\nreturn t, len(m.items())",
+    "s = set()\nif a > 99:\n    s.add(a)\nreturn max(s, default=b), sum(s)",
 )  # fmt: skip
 
 

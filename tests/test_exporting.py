@@ -35,6 +35,15 @@ class Model(nn.Module):
         return torch.relu(self.inner(x)) * self.scale
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        return x * self.log_scale.exp() + W[0].add(x)
+
+
 def halving(x, limit):
     steps = 0
     while x.abs().sum() > limit:
@@ -63,6 +72,17 @@ def test_a_module():
     graph(X).sum().backward()
     assert model.inner.weight.grad is not None
     assert [type(each) for each in graph.children()] == [nn.Linear]
+
+
+def test_methods_of_tensors_that_exist():
+    """Their gradients flow, and what they give is that of now."""
+    model = Scaled()
+    graph = autobatch.to_fx(autobatch.lower(model))
+    with torch.no_grad():
+        model.log_scale += 1
+    torch.testing.assert_close(graph(X), model(X))
+    graph(X).sum().backward()
+    assert model.log_scale.grad is not None
 
 
 def test_the_blocks_of_a_loop():
@@ -104,9 +124,17 @@ def counts(xs):
 ]
 
 
+SIZES = {"small": 2}
+
+
+def sized(x):
+    return x * SIZES.get("small")
+
+
 @pytest.mark.parametrize(
     "function, block, message",
     [
+        (sized, 0, "call: a method of dict is no function of a module"),
         (countdown, CALLING, f"b{CALLING} ends in a call"),
         (counts, 0, "iter: a graph has no node for it"),
     ],

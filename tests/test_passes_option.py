@@ -37,6 +37,10 @@ def without_return(function):
     return replace(function, blocks=function.blocks[:-1])
 
 
+def failing(function):
+    raise KeyError(function.name)
+
+
 def nothing(function):
     return None
 
@@ -84,6 +88,9 @@ def test_a_fault_names_the_pass(run):
         run(doubled, passes=[simplify, without_return])
     with pytest.raises(OptionError, match="The pass nothing gives None"):
         run(doubled, passes=[nothing])
+    with pytest.raises(KeyError) as caught:
+        run(doubled, passes=[simplify, failing])
+    assert "The pass failing raised this, given the function doubled." in caught.value.__notes__
 
 
 ONE = torch.ones(1)

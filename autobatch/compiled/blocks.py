@@ -59,6 +59,9 @@ class Unbound(Exception):
     """A variable is read that has no value: an error of the program's."""
 
 
+Way = tuple[list[str], dict[str, Value], set[str]]
+
+
 class BlockWriter(Calling):
     """One block for variables of some types; ``closure`` is the function that it is of, if the
     program has made it. ``ways`` counts the ways through it.
@@ -110,8 +113,8 @@ class BlockWriter(Calling):
         try:
             for at, op in enumerate(ops[first:], start=first):
                 self.place, w.site = op, id(op)
-                ways = self.executed(op)
-                if len(ways) == 1:
+                ways, rest = self.executed(op)
+                if len(ways) == 1 and not rest:
                     ((lines, self.env, w.exclusive),) = ways
                     w.lines += lines
                     continue
@@ -121,6 +124,7 @@ class BlockWriter(Calling):
                 for lines, self.env, w.exclusive in ways:
                     w.lines += lines
                     self.went_on(at + 1)
+                w.lines += rest
                 return
             self.place = self.block.terminator
             w.site = id(self.place)
@@ -128,16 +132,22 @@ class BlockWriter(Calling):
         except Unbound:
             w.emit("br label %given_up")
 
-    def executed(self, op: Op) -> list[tuple[list[str], dict[str, Value], set[str]]]:
-        """The ways that an operation may go: what is written, the variables, exclusive roots."""
+    def executed(self, op: Op) -> tuple[list[Way], list[str]]:
+        """The ways that an operation may go: what is written, the variables, exclusive roots.
+
+        And what is written after the last of them, where no thread goes on: nothing says what an
+        item of a list is that nothing was put in.
+        """
         w, before, begun = self.w, self.env, len(self.w.lines)
-        ways: list[tuple[list[str], dict[str, Value], set[str]]] = []
+        ways: list[Way] = []
         self.env = dict(before)
         for _ in execute(self, op):
             ways.append((w.lines[begun:], self.env, set(w.exclusive)))
             del w.lines[begun:]
             self.env = dict(before)
-        return ways
+        rest = w.lines[begun:]
+        del w.lines[begun:]
+        return ways, rest
 
     # Failures
 

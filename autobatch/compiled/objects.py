@@ -19,7 +19,7 @@ from autobatch.batching.kinds import found_in_class, generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.compiled import heap
 from autobatch.compiled.closures import has_closure
-from autobatch.compiled.names import Names
+from autobatch.compiled.names import Names, in_class
 from autobatch.compiled.types import (
     Array,
     Bound,
@@ -51,6 +51,8 @@ TABLES = ("_parameters", "_buffers", "_modules")
 
 def of_shared(names: Names, obj: Any, name: str) -> Any:
     """An attribute of an object that all threads share, or ``Value`` for a method of its."""
+    if isinstance(obj, type):
+        return of_shared_class(names, obj, name)
     kind = type(obj)
     if kind.__getattribute__ is not PLAIN or not has_plain_getattr(kind):
         refuse(f"{Static(obj)} looks its attributes up in its own way")
@@ -73,6 +75,18 @@ def of_shared(names: Names, obj: Any, name: str) -> Any:
         return found.__func__
     if found is MISSING or hasattr(type(found), "__get__"):
         refuse(f"the attribute {name} of {Static(obj)} has no compiled form")
+    return found
+
+
+def of_shared_class(names: Names, kind: type, name: str) -> Any:
+    """The same of a class: what it or its bases have, where its own class has nothing to say."""
+    if type(kind) is not type or in_class(type, name) is not MISSING:
+        refuse(f"the attribute {name} of {Static(kind)} has no compiled form")
+    found = names.of_class(kind, name)
+    if type(found) is staticmethod:
+        return found.__func__
+    if found is MISSING or (hasattr(type(found), "__get__") and type(found) is not FunctionType):
+        refuse(f"the attribute {name} of {Static(kind)} has no compiled form")
     return found
 
 

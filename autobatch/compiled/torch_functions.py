@@ -51,6 +51,12 @@ def of_floats(name: str, is_instruction: bool, w: Writer, args: Sequence[Value])
     return Value(x.type, (by(w, name, MACHINE[x.type.dtype], x.leaf),))
 
 
+def magnitude(w: Writer, args: Sequence[Value]) -> Value:
+    """``torch.abs``, which takes no number."""
+    x = one(args)
+    return absolute(w, args) if isinstance(x.type, Scalar) else refuse(f"torch.abs of {x.type}")
+
+
 def squared(w: Writer, args: Sequence[Value]) -> Value:
     x = one(args)
     return binary(w, "mul", x, x) if isinstance(x.type, Scalar) else refuse(f"square of {x.type}")
@@ -105,7 +111,7 @@ def of_number(w: Writer, args: Sequence[Value]) -> Value:
 TORCH: dict[str, Compiled] = {
     **{name: partial(of_floats, name, False) for name in ("cos", "exp", "log", "sin", "tanh")},
     "sqrt": partial(of_floats, "sqrt", True),
-    "abs": absolute,
+    "abs": magnitude,
     "square": squared,
     "minimum": partial(bound, "minimum"),
     "maximum": partial(bound, "maximum"),

@@ -121,7 +121,13 @@ def apply_pass(each: Pass, function: Function) -> Function:
 
 
 def _applied(each: Pass, function: Function) -> Function:
-    made: object = each(function)
+    try:
+        made: object = each(function)
+    except Exception as error:
+        error.add_note(
+            f"The pass {pass_name(each)} raised this, given the function {function.name}."
+        )
+        raise
     if not isinstance(made, Function):
         raise OptionError(f"The pass {pass_name(each)} gives {made!r}; it must give a Function.")
     if len(made.blocks) == len(function.blocks) and all(map(is_, made.blocks, function.blocks)):

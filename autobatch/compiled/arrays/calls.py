@@ -139,6 +139,8 @@ def with_tensors(
     ):
         return function, args
     if function is torch.where:
+        if not is_tensor(args[0].type):  # an error of torch's, where a 0-d tensor is none
+            return function, args
         tensor = next((arg for arg in args[1:] if is_tensor(arg.type)), tensor)
     given = [
         as_tensor(w, Value(arg.type, arg.leaves), tensor) if isinstance(arg.type, Number) else arg

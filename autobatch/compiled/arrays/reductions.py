@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from autobatch.compiled import tensors
+from autobatch.compiled.arrays.mapping import mapped
 from autobatch.compiled.arrays.memory import (
     Operand,
     Strided,
@@ -24,6 +25,7 @@ from autobatch.compiled.arrays.memory import (
     room,
     store,
 )
+from autobatch.compiled.machine import intrinsic
 from autobatch.compiled.types import FLOATS, MACHINE, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
 from autobatch.llvm import literal
@@ -166,6 +168,7 @@ def mean(
 
 
 def variance(
+    deviation: bool,
     w: Writer,
     shape: Any,
     dtype: torch.dtype,
@@ -177,10 +180,11 @@ def variance(
     if not isinstance(x, Strided):
         return refuse("the variance of a 0-d tensor has no compiled form")
     count = prod(x.shape[at] for at in split_dims(x, dims)[1])
-    zero, machine = literal(0, MACHINE[dtype]), MACHINE[dtype]
-    many = Value(Scalar(dtype), (literal(float(count), machine),))
-    free = Value(Scalar(dtype), (literal(max(count - correction, 0.0), machine),))
-    sums, kept = folded(w, x, dims, zero, added, dtype)
+    wide = kept_in(dtype)
+    zero, machine = literal(0, MACHINE[wide]), MACHINE[wide]
+    many = Value(Scalar(wide), (literal(float(count), machine),))
+    free = Value(Scalar(wide), (literal(max(count - correction, 0.0), machine),))
+    sums, kept = folded(w, x, dims, zero, added, wide)
 
     def at(place: str) -> Value:
         middle = tensors.binary(w, "truediv", sums(place), many)
@@ -189,10 +193,18 @@ def variance(
             far = tensors.binary(w, "sub", one, middle)
             return added(w, so_far, multiplied(w, far, far))
 
-        squares = folded(w, x, dims, zero, square_added, dtype)[0]
-        return tensors.binary(w, "truediv", squares(place), free)
+        squares = folded(w, x, dims, zero, square_added, wide)[0]
+        found = tensors.binary(w, "truediv", squares(place), free)
+        if deviation:
+            found = Value(found.type, (intrinsic(w, "sqrt", machine, found.leaf),))
+        return converted(w, found, dtype)
 
     return each_kept(w, x, kept, shape, dtype, at)
+
+
+def kept_in(dtype: torch.dtype) -> torch.dtype:
+    """What torch's variances and running sums are kept in: float32 loses small ones in large."""
+    return torch.float64 if dtype is torch.float32 else dtype
 
 
 def any_all(
@@ -205,10 +217,16 @@ def any_all(
     *_: Any,
     **__: Any,
 ) -> Operand:
+    """In bits; of tensors of bytes torch gives bytes."""
+
     def fold(w: Writer, a: Value, b: Value) -> Value:
         return Value(a.type, (w.made(f"{word} i1 {a.leaf}, {b.leaf}"),))
 
-    return reduced(w, x, dims, shape, torch.bool, "false" if word == "or" else "true", fold)
+    start = "false" if word == "or" else "true"
+    found = reduced(w, x, dims, shape, torch.bool, start, fold)
+    if dtype is torch.bool:
+        return found
+    return mapped(w, shape, dtype, [found], lambda bits: converted(w, bits[0], dtype))
 
 
 def running(
@@ -224,7 +242,8 @@ def running(
     """``cumsum`` and ``cumprod``."""
     if not isinstance(x, Strided):
         return converted(w, x, dtype)
-    made, machine = room(w, dtype, shape), MACHINE[dtype]
+    made, wide = room(w, dtype, shape), kept_in(dtype)
+    machine = MACHINE[wide]
     kept, (gone,) = split_dims(x, dim)
     so_far = w.slot(machine)
 
@@ -232,11 +251,12 @@ def running(
         w.emit(f"store {machine} {literal(start, machine)}, ptr {so_far}")
 
         def body(i: str) -> None:
-            one = converted(w, element(w, x, advanced(w, places[1], i, x.strides[gone])), dtype)
-            before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
-            leaf = fold(w, before, one).leaf
-            w.emit(f"store {machine} {leaf}, ptr {so_far}")
-            store(w, made, advanced(w, places[0], i, made.strides[gone]), leaf)
+            one = converted(w, element(w, x, advanced(w, places[1], i, x.strides[gone])), wide)
+            before = Value(Scalar(wide), (w.made(f"load {machine}, ptr {so_far}"),))
+            found = fold(w, before, one)
+            w.emit(f"store {machine} {found.leaf}, ptr {so_far}")
+            place = advanced(w, places[0], i, made.strides[gone])
+            store(w, made, place, converted(w, found, dtype).leaf)
 
         loop(w, x.shape[gone], body)
 
@@ -261,8 +281,9 @@ RULES: dict[str, Callable[..., Operand]] = {
     "aten.prod.dim_int": product,
     "aten.mean.default": mean,
     "aten.mean.dim": mean,
-    "aten.var.correction": variance,
-    "prims.var.default": variance,
+    "aten.var.correction": partial(variance, False),
+    "aten.std.correction": partial(variance, True),
+    "prims.var.default": partial(variance, False),
     "aten.cumsum.default": partial(running, in_order("add"), 0),
     "aten.cumprod.default": partial(running, in_order("mul"), 1),
     **{f"aten.any.{kind}": partial(any_all, "or") for kind in ("default", "dim", "dims")},
