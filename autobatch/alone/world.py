@@ -59,6 +59,8 @@ class Data:
     """Of the attributes by which instances have modules."""
     loose: tuple[nn.Module, ...] = ()
     """Those that are had otherwise."""
+    leading: frozenset[str] = frozenset()
+    """The attributes by which instances have more than numbers and texts."""
 
     @property
     def may_change(self) -> bool:
@@ -80,6 +82,7 @@ class Data:
             and are_one(contents.modules, self.modules)
             and tuple(name for name, _ in contents.named) == self.names
             and are_one(contents.loose, self.loose)
+            and contents.leading <= self.leading
         )
 
 
@@ -202,7 +205,9 @@ class World(Classes):
             tuple(contents.modules),
             tuple(name for name, _ in contents.named),
             tuple(contents.loose),
+            frozenset(contents.leading),
         )
+        self.shares.lead_by(contents.leading)
         for module in contents.modules:
             self.add_module(module)
         for name, module in contents.named:
