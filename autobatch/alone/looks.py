@@ -228,6 +228,14 @@ class Looks:
             return MISSING
         return self.world.attribute_of_module(base, op.attr)
 
+    def asking(self, call: Op) -> Op | None:
+        """``getattr(base, text)`` as ``base.text``, noted, where it is sure what that is."""
+        asked = self.known.asking(call)
+        if asked is not None:
+            self.text(call.args[2])
+            self.world.value(self.unit, self.known, call.args[0])
+        return asked
+
     def is_only_titled(self, name: Var) -> bool:
         """Whether a variable is only asked for the name of a class."""
         for block in self.unit.function.blocks:
@@ -253,13 +261,8 @@ class Looks:
 
     def text(self, name: Var) -> str | None:
         """The text that a variable is sure to hold."""
-        found = self.world.value(self.unit, self.known, name)
-        definition = self.known.definitions.get(name)
-        while definition is not None and definition.name == "copy":
-            definition = self.known.definitions.get(definition.args[0])
-        if definition is not None and definition.name == "const":
-            found = definition.attr
-        return found if type(found) is str else None
+        self.world.value(self.unit, self.known, name)
+        return self.known.text(name)
 
     def prefix(self, name: Var) -> str:
         """What a text is sure to begin with."""

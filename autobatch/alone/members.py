@@ -101,7 +101,9 @@ class Members(Looks):
                     continue
                 if each.name == "copy" and self.is_known(each):
                     self.only_asked(each)
-                elif each.name not in ASKS or not self.is_known(each):
+                    continue
+                asked = self.known.asking(each) or each
+                if asked.name not in ASKS or not self.is_known(asked):
                     raise NotAlone("a module is a value")
             terminator = block.terminator
             if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
