@@ -84,7 +84,16 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("func", [activated, of_a_table, chosen, bounded, titled])
+def masked(x: Tensor) -> Tensor:
+    """The least number of a dtype in the place of what is masked, as attention has it."""
+    weights = {}
+    for place in range(x.ndimension() + 1):
+        scores = x.masked_fill(x < place, torch.finfo(x.dtype).min)
+        weights[place] = scores.softmax(-1) + torch.iinfo(torch.int8).max
+    return weights[0] * weights[1]
+
+
+@pytest.mark.parametrize("func", [activated, of_a_table, chosen, bounded, titled, masked])
 def test_such_programs_begin_as_plain_python(func: Any, begun: list[bool]) -> None:
     found = autobatch.vmap(func)(XS)
     assert begun == [True]

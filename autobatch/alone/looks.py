@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import nn
 
 from autobatch.alone import asking, computing, patterns
@@ -252,12 +253,12 @@ class Looks:
         return any(handler is not None and handler.out == name for handler in handlers)
 
     def is_of_limits(self, name: Var) -> bool:
-        """Whether it is sure to hold ``np.finfo(float)``, say, whose attributes are numbers."""
+        """Whether it is sure to hold ``torch.finfo(dtype)``, say, whose attributes are numbers."""
         made = self.known.definitions.get(name)
         if made is None or made.name != "call":
             return False
         found = self.known.looked_up(made.args[0])
-        return found is np.finfo or found is np.iinfo
+        return any(found is each for each in (torch.finfo, torch.iinfo, np.finfo, np.iinfo))
 
     def text(self, name: Var) -> str | None:
         """The text that a variable is sure to hold."""
