@@ -103,8 +103,8 @@ class World(Classes):
     """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
-    may_write_in_place: bool = False
-    """And that one of those that write where they are asked to (``F.relu(x, inplace)``)."""
+    may_do_more: bool = False
+    """And that one of those that write or draw where they are told to: ``F.relu(x, inplace)``."""
     attached: bool = False
     """Some tensors that it reads need gradients."""
 
@@ -266,10 +266,10 @@ class World(Classes):
             else:
                 self.keep(value)
         elif self.shares.computes and computing.is_function(value):
-            before = self.calls_torch, self.may_write_in_place
+            before = self.calls_torch, self.may_do_more
             self.calls_torch = True
-            self.may_write_in_place |= value in computing.WRITING_WHERE_ASKED
-            self.shares.changed |= before != (self.calls_torch, self.may_write_in_place)
+            self.may_do_more |= value in computing.MORE_WHERE_ASKED
+            self.shares.changed |= before != (self.calls_torch, self.may_do_more)
         elif self.shares.computes and (function := derivatives.derived(value)) is not None:
             self.met_callable(self.meant(function))
             self.shares.give(TENSOR)  # it gets tensors that stand for what the derivative gets

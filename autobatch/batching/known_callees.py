@@ -92,7 +92,7 @@ def _unbound(kinds: tuple[type, ...]) -> frozenset[Any]:
 READS = frozenset(
     {*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf}
     | {contextlib.suppress, json.dumps, json.loads, *arrays.MANAGERS}
-    | {torch.finfo, torch.iinfo}
+    | {torch.finfo, torch.iinfo, torch.is_tensor}
     | _unbound(_VALUES)
     | library.READS
 )
