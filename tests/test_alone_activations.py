@@ -23,6 +23,7 @@ from tests.test_alone import outcome
 
 XS = torch.tensor([[0.5, -1.0, 2.0], [-0.5, 1.5, 0.25], [3.0, 0.0, -2.0], [1.0, 1.0, 1.0]])
 HELD = torch.tensor([-1.0, 2.0, -3.0])
+TABLES = torch.tensor([[1.0, 2.0], [-1.0, 0.5]])
 TABLE = {"relu": F.relu, "tanh": torch.tanh, "own": lambda x: x * x}
 
 
@@ -84,7 +85,24 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("func", [activated, of_a_table, chosen, bounded, titled])
+def masked(x: Tensor) -> Tensor:
+    """The least number of a dtype in the place of what is masked, as attention has it."""
+    weights = {}
+    for place in range(x.ndimension() + 1):
+        scores = x.masked_fill(x < place, torch.finfo(x.dtype).min)
+        weights[place] = scores.softmax(-1) + torch.iinfo(torch.int8).max
+    return weights[0] * weights[1]
+
+
+def attends(x: Tensor) -> Tensor:
+    heads, weights = x[None, :, None], {}
+    for place in range(2):
+        found = F.scaled_dot_product_attention(heads, heads, heads, None)
+        weights[place] = found.flatten() + F.embedding(torch.tensor(place), TABLES).sum()
+    return torch.selu(weights[0]) if torch.is_tensor(x) and x.is_floating_point() else weights[1]
+
+
+@pytest.mark.parametrize("func", [activated, of_a_table, chosen, bounded, titled, masked, attends])
 def test_such_programs_begin_as_plain_python(func: Any, begun: list[bool]) -> None:
     found = autobatch.vmap(func)(XS)
     assert begun == [True]
@@ -115,8 +133,22 @@ def in_place_by_another(x: Tensor) -> Tensor:
     return functools.reduce(TABLE["relu"], [x + 0, x[0] > 9]) + x
 
 
+def scales_rows(x: Tensor) -> Tensor:
+    return F.embedding(torch.tensor([0]), HELD[:, None], None, 0.5) + x.sum()
+
+
+def test_attention_that_draws_does_not(begun: list[bool]) -> None:
+    def drops(x: Tensor) -> Tensor:
+        heads = x[None, :, None]
+        return F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.5)
+
+    autobatch.vmap(drops, randomness="different")(XS)
+    assert begun == [False]
+
+
 @pytest.mark.parametrize(
-    "func", [in_place, in_place_by_position, in_place_of_several, in_place_of_a_table]
+    "func",
+    [in_place, in_place_by_position, in_place_of_several, in_place_of_a_table, scales_rows],
 )
 def test_what_writes_in_place_does_not(func: Any, begun: list[bool]) -> None:
     before = HELD.clone()

@@ -66,7 +66,39 @@ def stacked(x):
     return stack.top
 
 
-@pytest.mark.parametrize("program", [decoded, stacked])
+class Node:
+    """Of a tree search: all instances are the program's own."""
+
+    def __init__(self, parent=None, prior=1.0):
+        self.parent, self.prior, self.children, self.visits, self.total = parent, prior, {}, 0, 0.0
+
+    @property
+    def mean(self):
+        return self.total / self.visits if self.visits else 0.0
+
+    def best(self):
+        return max(self.children.items(), key=lambda each: each[1].mean + each[1].prior)[1]
+
+
+def searched(x):
+    """Objects that the program makes are told apart from the module, which existed before."""
+    root = Node()
+    for _ in range(4):
+        node = root
+        while node.children:
+            node = node.best()
+        values = LAYER.inner(x).softmax(-1)
+        for place in range(3):
+            node.children[place] = Node(node, values[place].item())
+        value = values.max().item()
+        while node is not None:
+            node.visits += 1
+            node.total += value
+            node = node.parent
+    return root.mean, root.best().visits
+
+
+@pytest.mark.parametrize("program", [decoded, stacked, searched])
 def test_a_program_beside_a_property_runs_plainly(ways, program):  # noqa: F811
     with torch.no_grad():
         assert_matches_loop(program, (XS,), batch_sizes=(1, 7), configurations=[{}])

@@ -240,3 +240,22 @@ def test_what_is_no_operation_has_no_converter(what: Any) -> None:
         autobatch.register_converter(what)
     with pytest.raises(TypeError, match="decorates a function"):
         autobatch.register_converter(torch.sin)(3)  # type: ignore[type-var]
+
+
+@autobatch.primitive
+def told(x, n):
+    return (x * 2 if isinstance(n, int) else x * 3), n
+
+
+def of_numbers(x):
+    n = 0
+    while x.sum() > 1:
+        x, n = x / 2, n + 1
+    doubled, same = told(x, n)
+    tripled, _ = told(x, x.sum())
+    return doubled, same, isinstance(same, int), tripled
+
+
+def test_a_primitive_gets_numbers_as_numbers() -> None:
+    xs = torch.tensor([[1.0, 2.0], [0.1, 0.2], [5.0, 9.0]])
+    assert_matches_loop(of_numbers, (xs,))

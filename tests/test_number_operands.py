@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import default_collate
 
 from tests.oracle import assert_matches_loop
 from tests.outside_world import program
@@ -31,10 +33,18 @@ EXPRESSIONS = (
     "F.huber_loss(x, x)", "F.tanhshrink(x)", "torch.nn.Linear(1, 1)(x)", "torch.Tensor.norm(x)",
     "F.margin_ranking_loss(x, x, x)", "torch.Tensor.dim_order(x)", "torch.Tensor.new(x)",
     "torch.clamp(torch.ones(2), x, 3.0)", "torch.ones(2).add(1, alpha=x)", "torch.ones(3).sub_(x)",
+    "tree_leaves((torch.ones(2), {'n': x}))", "collate([{'n': x}, {'n': 2 * x}])",
+    "[type(leaf).__name__ for leaf in tree_leaves((torch.ones(()), x))]",
 )  # fmt: skip
 
 
-GIVEN = {"torch": torch, "F": torch.nn.functional, "RELU": torch.nn.ReLU()}
+GIVEN = {
+    "torch": torch,
+    "F": torch.nn.functional,
+    "RELU": torch.nn.ReLU(),
+    "tree_leaves": tree_leaves,
+    "collate": default_collate,
+}
 
 
 def made(expression: str, before: str) -> Callable[..., Any]:

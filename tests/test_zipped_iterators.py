@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -100,9 +101,26 @@ def in_a_comprehension(n):
     return total, sum(rest)
 
 
+def with_the_longest(n):
+    """CPython lets go of an iterator that has ended, and leaves no object in its place."""
+    total = 0.0
+    for item, at in itertools.zip_longest([1.0, 2.0], range(n)):
+        total += (item or 0.5) * (at or 1)
+    return total, len(list(itertools.zip_longest([n], [1, n, 2], fillvalue=n)))
+
+
+def in_part_with_the_longest(n):
+    rest = itertools.zip_longest([1.0], [2.0, 4.0, 8.0], fillvalue=0.0)
+    first, second = next(rest), next(rest)
+    if n > 1:
+        first = second
+    return first[1], sum(last for _, last in rest)
+
+
 PROGRAMS: list[Callable[..., Any]] = [
     *(of_a_list, counted, of_a_range, of_a_dict, backwards, by_a_generator_expression),
-    *(of_the_host, zipped_twice, asked_by_name, in_a_comprehension),
+    *(of_the_host, zipped_twice, asked_by_name, in_a_comprehension, with_the_longest),
+    in_part_with_the_longest,
 ]
 OPTIONS: Iterator[dict[str, Any]] = (
     {"engine": "stackless", "plain": "never"},

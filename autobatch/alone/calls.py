@@ -143,7 +143,7 @@ class Calls(KnownCalls):
         if world.calls_torch:
             computing.check(shape)
             says_more = computing.may_say(shape, 1, "inplace") or shape.keywords
-            if world.may_write_in_place and says_more:
+            if world.may_do_more and says_more:
                 raise NotAlone("it may write in place")
             made = TENSOR
         got = whole | (own & ~CODE)  # what it calls does not come out itself

@@ -236,8 +236,9 @@ class Classes(Functions):
         heirs = [each for each in self.classes if issubclass(each, kind)]
         if not unit.is_of_members and any(issubclass(each, Enum) for each in heirs):
             unit.is_of_members = self.shares.changed = True
-        if not unit.of_existing and not self.existing.isdisjoint(heirs):
-            unit.of_existing = self.shares.changed = True
+        existed = not self.existing.isdisjoint(heirs)
+        if existed is not unit.of_existing:  # None until this has been asked
+            unit.of_existing, self.shares.changed = existed, True
         return unit
 
     def receivers(self, function: FunctionType) -> list[type]:

@@ -67,7 +67,7 @@ _MAKING = (
     " diag_embed dstack empty empty_like eye full full_like hstack isin linspace logspace ones"
     " ones_like polar searchsorted stack std_mean tensor tril_indices triu_indices vander"
     " var_mean vstack zeros zeros_like"
-    " combinations cumulative_trapezoid row_stack trapezoid trapz"
+    " combinations cumulative_trapezoid row_stack trapezoid trapz bilinear celu layer_norm selu"
 )
 _LINALG = (
     "cholesky det eigh eigvalsh inv lstsq matrix_norm matrix_power norm pinv qr slogdet solve"
@@ -134,11 +134,11 @@ MAKING = frozenset().union(
     _found(torch.special, _SPECIAL),
 )
 """Functions whose result has memory of its own; none that may write to what it gets."""
-WRITING_WHERE_ASKED = {
-    found: list(inspect.signature(found).parameters).index("inplace")
+MORE_WHERE_ASKED = {
+    found: (list(inspect.signature(found).parameters).index("inplace"), "inplace")
     for found in _found(F, _ACTIVATIONS)
-}
-"""Those that write to their tensor if ``inplace``, by the place of that."""
+} | {F.embedding: (3, "max_norm"), F.scaled_dot_product_attention: (4, "dropout_p")}
+"""Those that write to a tensor, or draw, where they are told to, by the place and name of that."""
 PARTS = _found(
     torch,
     f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum from_numpy meshgrid real"
@@ -171,7 +171,9 @@ SHOWN = frozenset({"format", "join"})
 """Operations that show what only a tensor of the loop's has."""
 SHOWING = frozenset({ascii, format, repr, str})
 """Functions of Python's that do so."""
-NO_TENSORS = frozenset({len, int, float, bool, isinstance, issubclass, any, all, callable, range})
+NO_TENSORS = frozenset(
+    {len, int, float, bool, isinstance, issubclass, any, all, callable, range, torch.is_tensor}
+)
 """Functions of Python's, of those that only read, that give a tensor for nothing, a bool, say."""
 STARTING = frozenset({math.prod})
 """Functions of Python's, of those that only read, whose result may be what they begin with."""
@@ -272,7 +274,7 @@ def need_gradients(tensors: Iterable[Tensor]) -> bool:
 def is_function(found: object) -> bool:
     """Whether it is a function of torch's that plain Python may call."""
     try:
-        return found in MAKING or found in PARTS or found in WRITING_WHERE_ASKED
+        return found in MAKING or found in PARTS or found in MORE_WHERE_ASKED
     except TypeError:  # unhashable
         return False
 
@@ -291,10 +293,11 @@ def makes_one(found: object) -> bool:
 def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Share:
     """What a function of torch's gives for what has the share ``whole``."""
     check(shape)
-    place = WRITING_WHERE_ASKED.get(found)
-    if place is not None and may_say(shape, place, "inplace"):
-        raise NotAlone("it may write in place")
-    if found in MAKING or place is not None:
+    more = MORE_WHERE_ASKED.get(found)
+    if more is not None and may_say(shape, *more):
+        draws = more[1] == "dropout_p"
+        raise NotAlone("it may draw" if draws else "it may write in place")
+    if found in MAKING or more is not None:
         return TENSOR
     of_array = FOREIGN if whole & ARRAY and found in OF_ARRAYS else NONE
     return TENSOR | (shares.within(whole) & FOREIGN) | of_array

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.alone.kinds import DRAWS, NotAlone, check_class, is_container
-from autobatch.alone.modules import KINDS, MOST, check_module, held
+from autobatch.alone.modules import KINDS, MOST, check_module, held, names_held
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_library as library
@@ -70,6 +70,8 @@ class Contents:
     """Those that instances of a user's classes have as attributes, with their names."""
     loose: list[nn.Module] = field(default_factory=list)
     """Those that something has in another way: a list, a slot. A module has its own by names."""
+    leading: set[str] = field(default_factory=set)
+    """The attributes by which some instance has more than a number or text."""
     has_instances: bool = False
     numpy: bool = False
     """Something of numpy's is among them."""
@@ -184,8 +186,16 @@ class Contents:
             if self.takes_tensors:
                 self.named += [each for each in table.items() if isinstance(each[1], nn.Module)]
             found = self.compound(table.values())
-            return found + self.let_go(self.compound(slotted(part, slots)))
-        return self.let_go(self.compound(slotted(part, slots)))
+            if found:
+                self.leading |= {each for each, has in table.items() if type(has) not in SCALARS}
+            return found + self.let_go(self.in_slots(part, slots))
+        return self.let_go(self.in_slots(part, slots))
+
+    def in_slots(self, part: Any, slots: tuple[MemberDescriptorType, ...]) -> list[Any]:
+        found = self.compound(slotted(part, slots))
+        if found:
+            self.leading |= {member.__name__ for member in slots}
+        return found
 
     def parts_of_container(self, part: Any) -> list[Any]:
         found = self.compound(part)
@@ -197,9 +207,12 @@ class Contents:
         """The same of what is no instance of a class that has been met."""
         kind = type(part)
         if isinstance(part, nn.Module):
+            self.leading |= names_held(part)
             return self.compound(held(part))
         if isinstance(part, CALLABLES | Tensor | np.ndarray | np.generic) or kind in library.TIMES:
             return []
+        if kind.__dictoffset__:
+            self.leading |= (own_attributes(part) or {}).keys()
         if isinstance(part, tuple | frozenset):
             return self.parts_of_container(part)
         found = self.compound(attributes(part, slots_of(kind)))

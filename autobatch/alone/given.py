@@ -118,6 +118,7 @@ class Given:
         contents.classes |= own.classes
         contents.callables += own.callables
         contents.modules += own.modules
+        contents.leading |= own.leading
         contents.numpy |= own.numpy
         if own.arrays and ARRAYS.issuperset(map(type, self.items)):
             return ARRAY

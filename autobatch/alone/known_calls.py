@@ -140,7 +140,7 @@ class KnownCalls(Members):
         """What a call of it may run by the way, and whether that is not looked into."""
         world = self.world
         world.asked_by(found)
-        if world.may_write_in_place and whole & CODE and found not in callees.CALLS_NOTHING:
+        if world.may_do_more and whole & CODE and found not in callees.CALLS_NOTHING:
             raise NotAlone("it may write in place")  # ``functools.reduce(F.relu, rows)``
         if found in arrays.MANAGERS and (not shape.is_plain or "call" in shape.keywords):
             raise NotAlone("it has numpy call something")

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import nn
 
 from autobatch.alone import asking, computing, patterns
@@ -228,6 +229,14 @@ class Looks:
             return MISSING
         return self.world.attribute_of_module(base, op.attr)
 
+    def asking(self, call: Op) -> Op | None:
+        """``getattr(base, text)`` as ``base.text``, noted, where it is sure what that is."""
+        asked = self.known.asking(call)
+        if asked is not None:
+            self.text(call.args[2])
+            self.world.value(self.unit, self.known, call.args[0])
+        return asked
+
     def is_only_titled(self, name: Var) -> bool:
         """Whether a variable is only asked for the name of a class."""
         for block in self.unit.function.blocks:
@@ -244,22 +253,17 @@ class Looks:
         return any(handler is not None and handler.out == name for handler in handlers)
 
     def is_of_limits(self, name: Var) -> bool:
-        """Whether it is sure to hold ``np.finfo(float)``, say, whose attributes are numbers."""
+        """Whether it is sure to hold ``torch.finfo(dtype)``, say, whose attributes are numbers."""
         made = self.known.definitions.get(name)
         if made is None or made.name != "call":
             return False
         found = self.known.looked_up(made.args[0])
-        return found is np.finfo or found is np.iinfo
+        return any(found is each for each in (torch.finfo, torch.iinfo, np.finfo, np.iinfo))
 
     def text(self, name: Var) -> str | None:
         """The text that a variable is sure to hold."""
-        found = self.world.value(self.unit, self.known, name)
-        definition = self.known.definitions.get(name)
-        while definition is not None and definition.name == "copy":
-            definition = self.known.definitions.get(definition.args[0])
-        if definition is not None and definition.name == "const":
-            found = definition.attr
-        return found if type(found) is str else None
+        self.world.value(self.unit, self.known, name)
+        return self.known.text(name)
 
     def prefix(self, name: Var) -> str:
         """What a text is sure to begin with."""

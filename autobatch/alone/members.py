@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from autobatch.alone import asking, computing, printing, reads
 from autobatch.alone.kinds import ASKED, NotAlone
+from autobatch.alone.leading import may_lead
 from autobatch.alone.looks import Looks
-from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, TENSOR, TENSORS, Share
+from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, OUTER, OWN, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
 from autobatch.batching import known_callees as callees
 from autobatch.batching import known_library as library
@@ -100,7 +101,9 @@ class Members(Looks):
                     continue
                 if each.name == "copy" and self.is_known(each):
                     self.only_asked(each)
-                elif each.name not in ASKS or not self.is_known(each):
+                    continue
+                asked = self.known.asking(each) or each
+                if asked.name not in ASKS or not self.is_known(asked):
                     raise NotAlone("a module is a value")
             terminator = block.terminator
             if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
@@ -179,6 +182,8 @@ class Members(Looks):
             return self.lent_by_tensors(name, base)
         if world.makes_chains and name in ("maps", "parents"):
             return shares.of_chain(base, name) | shares.asked(base, name)
+        if not base & CODE and not may_lead(world, name):
+            base &= ~(OUTER | OWN)
         return shares.asked(base & ~TENSORS, name)
 
     def lent_by_tensors(self, name: str, base: Share) -> Share:

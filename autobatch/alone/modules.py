@@ -147,6 +147,12 @@ def check_torchs(module: Any, base: type) -> None:
         raise NotAlone(f"{name} has an activation that is not known")
 
 
+def names_held(module: nn.Module) -> set[str]:
+    """The names by which a module has what it holds."""
+    own = vars(module)
+    return {*own, *own["_parameters"], *own["_buffers"], *own["_modules"]}
+
+
 def held(module: nn.Module) -> list[Any]:
     """What a module holds, but for flags and hooks."""
     own = vars(module)

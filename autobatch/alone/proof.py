@@ -152,17 +152,20 @@ def proved(
     modules: Iterable[nn.Module] = (),
     refusals: Reasons | None = None,
     holds_arrays: bool = False,
+    leading: Iterable[str] = (),
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
     tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some, or
     something of numpy's (``holds_arrays``); ``attached``: some of those need gradients;
-    ``modules`` are among them. ``refusals``: to be filled with all that keeps it from being proved;
-    otherwise the first is raised.
+    ``modules`` are among them; ``leading`` are the attributes by which instances among them have
+    more than numbers and texts. ``refusals``: to be filled with all that keeps it from being
+    proved; otherwise the first is raised.
     """
     world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
     world.arrays, world.attached, world.may_yield = holds_arrays, attached, True
+    world.shares.leading = set(leading)
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:

@@ -29,7 +29,10 @@ READERS = frozenset(
 GOING_THROUGH = frozenset({iter, next, enumerate, zip, list, tuple})
 """Functions that give tensors, or their parts, as they are."""
 SHAPES = frozenset({"shape", "ndim"})
-NUMBERS = frozenset({"item", "size", "dim", "numel", "nelement"})
+NUMBERS = frozenset({"item", "size", "dim", "ndimension", "numel", "nelement"}) | {
+    "is_floating_point",
+    "is_complex",
+}
 PARTS = frozenset({"detach", "cpu", "contiguous", "double", "float", "int", "long", "unbind"})
 """Methods that give numbers, and those that give tensors to read."""
 

@@ -78,7 +78,9 @@ class Findings:
     tensors and have been found to be better alone, and of how many threads at most; ``together``
     those that have been measured and are not, of how many at least, and how often that was;
     ``slower``, whether the last one measured was. ``spent`` are seconds. ``printing`` are calls
-    most of whose threads print. ``begun`` counts calls that plain Python ran at first.
+    most of whose threads print. ``leading`` are the attributes by which instances among the
+    arguments of any call have had more than numbers and texts. ``begun`` counts calls that plain
+    Python ran at first.
     """
 
     proofs: dict[Any, Kept] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class Findings:
     slower: dict[Outline, bool] = field(default_factory=dict)
     spent: dict[Outline, float] = field(default_factory=dict)
     printing: Refusals = field(default_factory=Refusals)
+    leading: frozenset[str] = frozenset()
     begun: dict[Outline, int] = field(default_factory=dict)
 
 
@@ -278,9 +281,10 @@ def proof_for(
 ) -> Proof:
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
+    leading = asked.findings.leading | contents.leading
     attached = asked.is_attached or need_gradients(contents.tensors)
     how = (asked.library, computes, holds_tensors, attached, asked.limits)
-    rest = (contents.modules, refusals, contents.numpy)
+    rest = (contents.modules, refusals, contents.numpy, leading)
     return proved(function, receiver, shares, classes, *how, *rest)
 
 
@@ -298,7 +302,8 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
     attached = asked.is_attached or need_gradients(contents.tensors)
-    holds = (holds_tensors, contents.numpy, attached)
+    leading = asked.findings.leading = asked.findings.leading | contents.leading
+    holds = (holds_tensors, contents.numpy, attached, leading)
     key = (computes, asked.limits, tuple(shares.items()), classes, holds, objects)
     kept, renewed = proofs.pop(key, None), 0
     if kept is not None:

@@ -221,6 +221,9 @@ class Steps(Calls):
                 asks = op.attr.is_plain and len(op.args) == 2 and self.is_only_titled(op.outs[0])
                 if asks and self.world.value(self.unit, self.known, op.args[0]) is type:
                     return NONE  # ``title`` sees to it that no class has another name
+                asked = self.asking(op)
+                if asked is not None:
+                    return self.attribute(asked, self.unit.join(asked.args))
                 return self.call(op.args[0], op.args[1:], op.attr)
             case "manager":
                 return args  # its method: looked at where it is called

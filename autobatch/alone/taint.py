@@ -104,6 +104,10 @@ class Shares:
     """What Python's classes give of what existed before: an enumeration's members."""
     held: Share = NONE
     """What existed before holds, modules say; it comes out of what existed before alone."""
+    leading: set[str] | None = None
+    """The attributes by which instances that existed before have more than numbers and texts; None
+    where not all of these are known.
+    """
     chained: Share = NONE
     """The dicts of each ``ChainMap``, but for the first, which is what it shares itself."""
     fields: dict[str, Share] = field(default_factory=dict)
@@ -258,6 +262,12 @@ class Shares:
         self.changed |= not self.has_instances or (of_any and not self.has_any_instances)
         self.has_instances = True
         self.has_any_instances |= of_any
+
+    def lead_by(self, names: set[str]) -> None:
+        """Instances that existed before have more than numbers and texts by these names."""
+        if self.leading is not None and not names <= self.leading:
+            self.leading |= names
+            self.changed = True
 
     def hold(self, share: Share) -> None:
         """Something that existed before, and is known as such, holds something."""

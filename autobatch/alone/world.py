@@ -59,6 +59,8 @@ class Data:
     """Of the attributes by which instances have modules."""
     loose: tuple[nn.Module, ...] = ()
     """Those that are had otherwise."""
+    leading: frozenset[str] = frozenset()
+    """The attributes by which instances have more than numbers and texts."""
 
     @property
     def may_change(self) -> bool:
@@ -80,6 +82,7 @@ class Data:
             and are_one(contents.modules, self.modules)
             and tuple(name for name, _ in contents.named) == self.names
             and are_one(contents.loose, self.loose)
+            and contents.leading <= self.leading
         )
 
 
@@ -100,8 +103,8 @@ class World(Classes):
     """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
-    may_write_in_place: bool = False
-    """And that one of those that write where they are asked to (``F.relu(x, inplace)``)."""
+    may_do_more: bool = False
+    """And that one of those that write or draw where they are told to: ``F.relu(x, inplace)``."""
     attached: bool = False
     """Some tensors that it reads need gradients."""
 
@@ -202,7 +205,9 @@ class World(Classes):
             tuple(contents.modules),
             tuple(name for name, _ in contents.named),
             tuple(contents.loose),
+            frozenset(contents.leading),
         )
+        self.shares.lead_by(contents.leading)
         for module in contents.modules:
             self.add_module(module)
         for name, module in contents.named:
@@ -261,10 +266,10 @@ class World(Classes):
             else:
                 self.keep(value)
         elif self.shares.computes and computing.is_function(value):
-            before = self.calls_torch, self.may_write_in_place
+            before = self.calls_torch, self.may_do_more
             self.calls_torch = True
-            self.may_write_in_place |= value in computing.WRITING_WHERE_ASKED
-            self.shares.changed |= before != (self.calls_torch, self.may_write_in_place)
+            self.may_do_more |= value in computing.MORE_WHERE_ASKED
+            self.shares.changed |= before != (self.calls_torch, self.may_do_more)
         elif self.shares.computes and (function := derivatives.derived(value)) is not None:
             self.met_callable(self.meant(function))
             self.shares.give(TENSOR)  # it gets tensors that stand for what the derivative gets

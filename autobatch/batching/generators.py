@@ -192,8 +192,19 @@ def going_through(iterator: Any) -> Iterator[Generator]:
             if not each.gi_suspended:
                 continue
             yield each
-        for held in gc.get_referents(each):
-            waiting += held if type(held) is tuple else [held] if type(held) in LAZY else []
+        waiting += [held for held in held_by(each) if type(held) in LAZY]
+
+
+def held_by(iterator: Any) -> list[Any]:
+    """What an iterator of Python's holds, itself or in a tuple.
+
+    That of a ``zip_longest`` has no object in the place of an iterator that has ended, which ends
+    the process where anything but the garbage collector looks at it.
+    """
+    found: list[Any] = []
+    for held in gc.get_referents(iterator):
+        found += gc.get_referents(held) if type(held) is tuple else [held]
+    return found
 
 
 def is_within(generator: Generator) -> bool:

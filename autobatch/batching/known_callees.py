@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from types import MethodDescriptorType
 from typing import Any, TypeVar
 
+import torch
+
 from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_library as library
 from autobatch.batching.effects import MUTATING_METHODS
@@ -90,6 +92,7 @@ def _unbound(kinds: tuple[type, ...]) -> frozenset[Any]:
 READS = frozenset(
     {*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf}
     | {contextlib.suppress, json.dumps, json.loads, *arrays.MANAGERS}
+    | {torch.finfo, torch.iinfo, torch.is_tensor}
     | _unbound(_VALUES)
     | library.READS
 )

@@ -8,7 +8,6 @@ parts, instances by their Python methods, everything else thread by thread.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import types
 from collections.abc import Callable
 from enum import Enum
@@ -26,6 +25,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.finishing import finished
 from autobatch.batching.foreign import VIEWS, memories_of, memory_of
 from autobatch.batching.foreign import parts as parts_of_object
+from autobatch.batching.generators import held_by
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
@@ -140,7 +140,7 @@ def collect_ids(obj: Any, found: set[Any]) -> None:
         for part in obj.mapping.values():
             collect_ids(part, found)
     elif is_pythons_iterator(type(obj)):  # ``reversed(table.values())``
-        for part in gc.get_referents(obj):
+        for part in held_by(obj):
             collect_ids(part, found)
     elif id(obj) not in found and is_users(obj if isinstance(obj, type) else type(obj)):
         found.add(id(obj))

@@ -210,7 +210,26 @@ class Known:
                 make, function = map(self.looked_up, definition.args[:2])
                 if derives(make) and function is not MISSING:
                     return Derived(make, function)
+                asks = None if function is MISSING else self.asking(definition)
+                if asks is not None:
+                    return static_attribute(function, asks.attr)
         return MISSING
+
+    def asking(self, call: Op) -> Op | None:
+        """``getattr(base, text)`` as ``base.text``, where it is sure what text that is."""
+        if call.name != "call" or len(call.args) != 3 or not call.attr.is_plain:
+            return None
+        text = self.text(call.args[2]) if self.looked_up(call.args[0]) is getattr else None
+        return None if text is None else Op("getattr", call.outs, call.args[1:2], text, call.span)
+
+    def text(self, name: Var) -> str | None:
+        """The text that a variable is sure to hold."""
+        found, definition = self.looked_up(name), self.definitions.get(name)
+        while definition is not None and definition.name == "copy":
+            definition = self.definitions.get(definition.args[0])
+        if definition is not None and definition.name == "const":
+            found = definition.attr
+        return found if type(found) is str else None
 
     def inherited(self, of: Var, name: str) -> object:
         """What ``super().name`` is, where it is sure what that is asked of."""

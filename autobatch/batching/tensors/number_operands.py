@@ -11,12 +11,13 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autobatch.batching.effects import torch_functions
+from autobatch.batching.effects import belongs_to_torch, effect_of, torch_functions
 from autobatch.batching.levels import Batched, leaves_of
 from autobatch.batching.trees import SAMPLES, is_plain, tensor_dtype
 from autobatch.compat import outside_everything
@@ -88,13 +89,19 @@ def answer(
     function: Callable[..., Any], args: Sequence[Cell], kwargs: dict[str, Cell]
 ) -> Answer | None:
     """What torch makes of these operands, some of them numbers; None where nobody knows."""
-    if function not in torch_functions():
+    if function not in torch_functions() and not is_torchs_python(function):
         return None
     try:
         keys = tuple(map(key_of, args)), tuple((n, key_of(kwargs[n])) for n in kwargs)
         return _answer(_Call(function, torch.get_default_dtype(), *keys))
     except (Unknown, TypeError):  # one that is unhashable
         return None
+
+
+def is_torchs_python(function: Callable[..., Any]) -> bool:
+    """Whether it is Python of torch's, which may hand on what it gets: ``tree_leaves((x, n))``."""
+    is_python = type(function) is FunctionType and belongs_to_torch(function)
+    return is_python and effect_of(function) == "torch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from autobatch.batching import converters
 from autobatch.batching.applying import example, vmapped
 from autobatch.batching.applying.guarding import ended_once, watched_once
 from autobatch.batching.applying.lying import as_one_example
@@ -46,6 +47,7 @@ from autobatch.errors import ConverterError
 from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, Objects, Uniform, are_inside, read
 from autobatch.values.heap import selecting
 
@@ -75,7 +77,7 @@ def apply(
             return by_thread(context, function, args, kwargs, OF_NUMBERS)
         if is_rounded_once(function, cells, kwargs):
             return rounded_once(context, function, args)
-        if expected is not None and expected.leaves is None:
+        if (expected is not None and expected.leaves is None) or is_users(function):
             return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
     if Objects in kinds:
         return unlike.apply(context, function, args, kwargs, apply)
@@ -133,6 +135,12 @@ def apply(
     if has_own and function in unheld.CONVERTING:
         unheld.note(context, function, args, kwargs)
     return recorded(function, args, kwargs, out, cell_of(out))
+
+
+def is_users(function: Function) -> bool:
+    """Whether it is one operation by a mark, without a rule, and may tell numbers from tensors."""
+    is_marked = own_attribute(function, "__autobatch__") == "torch"
+    return is_marked and converters.find(function) is None
 
 
 def rounded_once(context: Context, function: Function, args: list[Cell]) -> Cell:
