@@ -26,7 +26,9 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from autobatch.batching.effects import MUTATING_METHODS, is_inplace_name
 from autobatch.batching.operations import Env
 from autobatch.compat import on_device
 from autobatch.ir.dataflow import op_reads, op_writes
@@ -145,6 +147,8 @@ def only_assigns(op: Op) -> bool:
     """Whether it may be one that writes nothing; ``+=`` is one where numbers are added."""
     if op.name in INPLACE:
         return True
+    if op.name == "getattr" and (op.attr in MUTATING_METHODS or is_inplace_name(op.attr)):
+        return False
     if op.name in OF_A_FRAME or op.name in ("next", "fork", "defer", "is", "is_not", "delete"):
         return False
     return info(op.name).effect in ("pure", "reads", "binds", "calls")
@@ -198,12 +202,17 @@ def put_together(ways: Sequence[tuple[Cell, np.ndarray]], device: torch.device) 
 def kind_of(value: Value, device: torch.device) -> Hashable:
     """Equal for columns that are one column when they lie together; None for what is no such."""
     if type(value) is Column:
-        table = value.table
-        if not value.is_whole or table.layout is not torch.strided:
-            return None
-        signs = table.is_conj(), table.is_neg()
-        return value.tag, table.dtype, table.shape[1:], table.device, signs
-    if type(value) is Uniform and type(value.obj) in DTYPES:
-        dtype = DTYPES[type(value.obj)]
-        return type(value.obj).__name__, dtype, torch.Size(()), device, (False, False)
-    return None
+        return like(value.table, value.tag, 1) if value.is_whole else None
+    if type(value) is not Uniform:
+        return None
+    obj = value.obj
+    if type(obj) in DTYPES:
+        return type(obj).__name__, DTYPES[type(obj)], torch.Size(()), device, (False, False)
+    return like(obj, "tensor", 0) if type(obj) is Tensor and not value.shared else None
+
+
+def like(table: Tensor, tag: str, batch: int) -> Hashable:
+    """What rows have to be alike in; the first ``batch`` dimensions are theirs."""
+    if table.layout is not torch.strided:
+        return None
+    return tag, table.dtype, table.shape[batch:], table.device, (table.is_conj(), table.is_neg())

@@ -14,7 +14,6 @@ where its branch is per thread. Whatever is not plain ends the spin, with nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Protocol
@@ -22,16 +21,13 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching.operations import Env
-from autobatch.batching.stretches import Site
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.whole_site import PATIENCE
 from autobatch.compat import on_host
 from autobatch.ir.program import Branch, Jump, Label, Terminator
 from autobatch.values.cells import Cell
-from autobatch.values.layouts import are_seen
 from autobatch.vm.branching import parted
-from autobatch.vm.diamonds import Arm, Diamond, put_together, taken_apart
+from autobatch.vm.crossing import crossed
 from autobatch.vm.driven import plain_decision, plain_end
 from autobatch.vm.gliding import glided
 from autobatch.vm.groups import Group, Parts, restricted
@@ -187,7 +183,7 @@ class Spin:
         if not lap.is_safe or self.frame.aside:
             self.settled = False
             if taken is None:
-                return self.crossed(lap) or plain_end(self.state, self.frame, branch, group)
+                return crossed(self, lap) or plain_end(self.state, self.frame, branch, group)
             assert type(branch) is Branch and type(taken) is not bool
             return parted(self.state, self.frame, branch, group, taken)
         if isinstance(branch, Jump):
@@ -218,100 +214,6 @@ class Spin:
         if gone is not None:
             self.put_aside(lap, out, gone, group.env)
         return [(stay, group)] if self.riders.active else self.last_gone(out)
-
-    def crossed(self, lap: Lap) -> Parts | None:
-        """Where the threads go after a lap that begins a diamond: to its join, where both ways are
-        plain. None where it begins none that may be gone through here.
-        """
-        frame, group, branch = self.frame, self.group, lap.turn.terminator
-        if type(branch) is not Branch:
-            return None
-        diamond = frame.code.diamond(lap.turn.ends)
-        if diamond is None or not self.may_cross(diamond) or not diamond.is_tried():
-            return None
-        taken = plain_decision(self.state, branch, group)
-        if taken is None:
-            return None
-        if type(taken) is not bool:
-            (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
-            if len(yes) and len(no) and (env := self.both(diamond, (yes, no))) is not None:
-                self.track.forget()
-                diamond.misses = 0
-                group.env = env
-                return [(diamond.join, group)]
-            if len(yes) and len(no):
-                return parted(self.state, frame, branch, group, taken)
-            taken = bool(len(yes))
-        return [(branch.then if taken else branch.otherwise, group)]
-
-    def may_cross(self, diamond: Diamond) -> bool:
-        """Whether the arms of a diamond are what runs next, and nobody sees how."""
-        if diamond.last >= self.nearest or not self.may_launch or self.group.checks:
-            return False
-        if are_seen() or not self.state.is_blind():
-            return False
-        return self.engine.is_next(self.frame, diamond.last)
-
-    def both(self, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env | None:
-        """Run the arms, each for some rows: what the variables are then; None where that cannot be.
-
-        Nothing has changed until both have run, and what they give has been put together.
-        """
-        state, frame, env = self.state, self.frame, self.group.env
-        ran: list[tuple[Label, Lap, int]] = []
-        made: list[Env] = []
-        for arm, some in zip(diamond.arms, rows, strict=True):
-            with state.moving():
-                own = taken_apart(env, diamond.needs(arm), some)
-            made.append(own)
-            if arm is not None:
-                lap = self.arm_lap(arm, Group(self.group.rows[some], own))
-                if lap is None:
-                    return None
-                ran.append((arm.label, lap, len(some)))
-        joined = {name: env[name] for name in frame.code.live[diamond.join] if name in env}
-        with state.moving():
-            for name in diamond.gives:
-                ways = [
-                    (own[name], some) for own, some in zip(made, rows, strict=True) if name in own
-                ]
-                whole = (
-                    put_together(ways, state.settings.device) if len(ways) == len(made) else None
-                )
-                if whole is None:
-                    return None
-                joined[name] = whole
-        for label, lap, k in sorted(ran, key=itemgetter(0)):
-            state.steps.begin(frame.code.function, label, k)
-            state.tally.launch(lap.kernels + lap.asks)
-            state.tally.copies(k)
-        return joined
-
-    def arm_lap(self, arm: Arm, group: Group) -> Lap | None:
-        """The lap of an arm, which has run; None where it is not all run at once."""
-        work = self.state.work
-        assert work is not None
-        turn = self.frame.code.turn(arm.label, work.executor, False)
-        if turn is None or turn.advance is not None or turn.tail.appends:
-            return None
-        lap = self.fitting(turn, arm.label, group)
-        if lap is None and turn.site is not None and self.recorded(turn, arm, turn.site, group):
-            lap = Lap(arm.label, turn, None, None, None, None, marks=False)
-        return lap
-
-    def recorded(self, turn: Turn, arm: Arm, site: Site, group: Group) -> bool:
-        """Whether an arm has run of which no driver is known yet that fits, or none ever."""
-        state, work = self.state, self.state.work
-        assert work is not None
-        calling, state.tally.block = state.tally.block, (self.frame.code.function.name, arm.label)
-        try:
-            context = state.context(self.frame, group)
-            end = site.advance(work, context, self.frame.scope, group.env)
-        except Exception:  # whose it is, the general way finds out
-            return False
-        finally:
-            state.tally.block = calling
-        return end == turn.end and not (group.checks or context.escapes or context.lost)
 
     def may_carry(self, lap: Lap) -> bool:
         """Whether those who have left may ride a lap that comes next."""

@@ -1,0 +1,145 @@
+"""Threads of a spin part at an ``if`` and meet behind it, as a diamond has it (``diamonds``).
+
+In: a spin whose lap has just come to such a branch. Out: its group at the join, whose variables are
+what both arms have made of them; or where the threads go that have parted in the general way. None,
+with nothing done, where it is no such branch, or others would run in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Protocol
+
+import numpy as np
+
+from autobatch.batching.operations import Env
+from autobatch.batching.stretches import Site
+from autobatch.ir.program import Branch, Label
+from autobatch.values.layouts import are_seen
+from autobatch.vm.branching import parted
+from autobatch.vm.diamonds import Arm, Diamond, put_together, taken_apart
+from autobatch.vm.driven import plain_decision
+from autobatch.vm.groups import Group, Parts
+from autobatch.vm.laps import Lap
+from autobatch.vm.rings import Track
+from autobatch.vm.state import Frame, RunState
+from autobatch.vm.turns import Turn
+
+
+class Engine(Protocol):
+    """What is asked of an engine."""
+
+    def is_next(self, frame: Frame, target: Label) -> bool: ...
+
+
+class Spinning(Protocol):
+    """A spin; see there."""
+
+    state: RunState
+    frame: Frame
+    group: Group
+    nearest: float
+    track: Track
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def may_launch(self) -> bool: ...
+    def fitting(self, turn: Turn, pc: Label, group: Group) -> Lap | None: ...
+
+
+def crossed(spin: Spinning, lap: Lap) -> Parts | None:
+    """Where the threads go after a lap that begins a diamond: to its join, where both ways are
+    plain. None where it begins none that may be gone through here.
+    """
+    frame, group, branch = spin.frame, spin.group, lap.turn.terminator
+    if type(branch) is not Branch:
+        return None
+    diamond = frame.code.diamond(lap.turn.ends)
+    if diamond is None or not may_cross(spin, diamond):
+        return None
+    taken = plain_decision(spin.state, branch, group)
+    if taken is None:
+        return None
+    if type(taken) is not bool:
+        (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
+        if len(yes) and len(no):
+            env = both(spin, diamond, (yes, no)) if diamond.is_tried() else None
+            if env is None:
+                return parted(spin.state, frame, branch, group, taken)
+            spin.track.forget()
+            diamond.misses = 0
+            group.env = env
+            return [(diamond.join, group)]
+        taken = bool(len(yes))
+    return [(branch.then if taken else branch.otherwise, group)]
+
+
+def may_cross(spin: Spinning, diamond: Diamond) -> bool:
+    """Whether the arms of a diamond are what runs next, and nobody sees how."""
+    if diamond.last >= spin.nearest or not spin.may_launch or spin.group.checks:
+        return False
+    if are_seen() or not spin.state.is_blind():
+        return False
+    return spin.engine.is_next(spin.frame, diamond.last)
+
+
+def both(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env | None:
+    """Run the arms, each for some rows: what the variables are then; None where that cannot be.
+
+    Nothing has changed until both have run, and what they give has been put together.
+    """
+    state, frame, env = spin.state, spin.frame, spin.group.env
+    ran: list[tuple[Label, Lap, int]] = []
+    made: list[Env] = []
+    for arm, some in zip(diamond.arms, rows, strict=True):
+        with state.moving():
+            own = taken_apart(env, diamond.needs(arm), some)
+        made.append(own)
+        if arm is not None:
+            lap = arm_lap(spin, arm, Group(spin.group.rows[some], own))
+            if lap is None:
+                return None
+            ran.append((arm.label, lap, len(some)))
+    joined = {name: env[name] for name in frame.code.live[diamond.join] if name in env}
+    with state.moving():
+        for name in diamond.gives:
+            ways = [(own[name], some) for own, some in zip(made, rows, strict=True) if name in own]
+            whole = put_together(ways, state.settings.device) if len(ways) == len(made) else None
+            if whole is None:
+                return None
+            joined[name] = whole
+    for label, lap, k in sorted(ran, key=itemgetter(0)):
+        state.steps.begin(frame.code.function, label, k)
+        state.tally.launch(lap.kernels + lap.asks)
+        state.tally.copies(k)
+    return joined
+
+
+def arm_lap(spin: Spinning, arm: Arm, group: Group) -> Lap | None:
+    """The lap of an arm, which has run; None where it is not all run at once."""
+    work = spin.state.work
+    assert work is not None
+    turn = spin.frame.code.turn(arm.label, work.executor, False)
+    if turn is None or turn.advance is not None or turn.tail.appends:
+        return None
+    lap = spin.fitting(turn, arm.label, group)
+    if lap is None and turn.site is not None and recorded(spin, turn, arm, turn.site, group):
+        lap = Lap(arm.label, turn, None, None, None, None, marks=False)
+    return lap
+
+
+def recorded(spin: Spinning, turn: Turn, arm: Arm, site: Site, group: Group) -> bool:
+    """Whether an arm has run of which no driver is known yet that fits, or none ever."""
+    state, work = spin.state, spin.state.work
+    assert work is not None
+    calling, state.tally.block = state.tally.block, (spin.frame.code.function.name, arm.label)
+    try:
+        context = state.context(spin.frame, group)
+        end = site.advance(work, context, spin.frame.scope, group.env)
+    except Exception:  # whose it is, the general way finds out
+        return False
+    finally:
+        state.tally.block = calling
+    return end == turn.end and not (group.checks or context.escapes or context.lost)

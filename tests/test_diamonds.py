@@ -1,0 +1,251 @@
+"""Threads that part at an ``if`` in a loop and meet behind it, without the queue in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from autobatch.api import LIBRARY
+from autobatch.vm import crossing
+from tests.going_round import hold_gradients_to_loop
+from tests.of_its_own import of_its_own
+from tests.oracle import assert_matches_loop
+
+ROWS = torch.sin(torch.arange(9 * 12 * 3).float() * 1.7).reshape(9, 12, 3)
+LIMITS = torch.linspace(-1.0, 1.0, 9)
+WEIGHT = torch.tensor([[0.5, -0.2, 0.1], [0.3, 0.4, -0.6], [0.2, 0.1, 0.7]])
+
+
+def both_ways(x: Tensor, limit: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for row in x:
+        if row.sum() > limit:  # noqa: SIM108
+            h = torch.tanh(WEIGHT @ h + row)
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+    return h
+
+
+def one_way(x: Tensor, limit: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for row in x:
+        h = h * 0.9 + row
+        if h.sum() > limit:
+            h = WEIGHT @ h
+        h = torch.tanh(h)
+    return h
+
+
+def the_other_way(x: Tensor, limit: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for row in x:
+        h = h * 0.9 + row
+        if h.sum() > limit:
+            pass
+        else:
+            h = WEIGHT @ h
+        h = torch.tanh(h)
+    return h
+
+
+def counting(x: Tensor, limit: Tensor) -> tuple[Tensor, int, float]:
+    """Numbers that all share become those of each thread."""
+    h, n, s = torch.zeros(3), 0, 1.0
+    for row in x:
+        if (h * row).sum() > limit - 0.5:
+            h = torch.tanh(WEIGHT @ h + row)
+            n += 1
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+            s = s * 1.5
+    return h, n, s
+
+
+def several_rows(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """What one arm alone gives, and what changes places."""
+    h, c, last = torch.zeros(3), torch.ones(3), torch.zeros(3)
+    for t in range(12):
+        row = x[t]
+        if row[0] > limit:
+            last = h
+            h, c = c, torch.tanh(WEIGHT @ h + row)
+        else:
+            c = c * 0.5 + row
+        h = h + row * 0.1
+    return h + last, c
+
+
+def of_two_dtypes(x: Tensor, limit: Tensor) -> Tensor:
+    """Threads of unlike kinds go on side by side."""
+    h = torch.zeros(3)
+    for row in x:
+        if row.sum() > limit:
+            h = torch.tanh(WEIGHT @ h.float() + row).double()
+        else:
+            h = torch.sin(WEIGHT @ h.float() - row)
+    return h.float()
+
+
+def of_two_kinds(x: Tensor, limit: Tensor) -> Tensor:
+    h, found = torch.zeros(3), None
+    for row in x:
+        if row.sum() > limit:
+            h = torch.tanh(WEIGHT @ h + row)
+            found = h
+        else:
+            h = h - row
+            found = None
+    return h if found is None else h + found
+
+
+def written_in_place(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """Two names for one tensor: what is written by one shows by the other."""
+    h = torch.zeros(3)
+    seen = h
+    for row in x:
+        if row.sum() > limit:
+            h = torch.tanh(WEIGHT @ h + row)
+            seen = h
+        else:
+            h += row
+    return h, seen
+
+
+def appending(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    h, hits = torch.zeros(3), []
+    for row in x:
+        if row.sum() > limit:
+            hits.append(h)
+            h = torch.tanh(WEIGHT @ h + row)
+        else:
+            h = torch.sin(h - row)
+    return h, len(hits)
+
+
+def leaving(x: Tensor, limit: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for row in x:
+        if row.sum() > limit:  # noqa: SIM108
+            h = torch.tanh(WEIGHT @ h + row)
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+        if h.sum() > 1.2 + limit:
+            break
+    return h
+
+
+def within(x: Tensor, limit: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for row in x:
+        if row.sum() > limit:
+            if row[0] > 0:  # noqa: SIM108
+                h = torch.tanh(WEIGHT @ h + row)
+            else:
+                h = torch.cos(WEIGHT @ h + row)
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+    return h
+
+
+def failing(x: Tensor, limit: Tensor) -> Tensor:
+    h, n = torch.zeros(3), 3
+    for row in x:
+        if row.sum() > limit:
+            h = torch.tanh(WEIGHT @ h + row) / n
+            n -= 1
+            h = h + 1 / n
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+    return h
+
+
+PROGRAMS = (
+    both_ways,
+    one_way,
+    the_other_way,
+    counting,
+    several_rows,
+    of_two_dtypes,
+    of_two_kinds,
+    written_in_place,
+    appending,
+    leaving,
+    within,
+    failing,
+)
+CROSSED = (both_ways, one_way, the_other_way, counting, several_rows, leaving)
+
+
+@pytest.mark.parametrize("func", PROGRAMS, ids=lambda func: func.__name__)
+def test_results_are_the_loops(func: Callable[..., Any]) -> None:
+    assert_matches_loop(func, (ROWS, LIMITS))
+
+
+@pytest.mark.parametrize("func", [*CROSSED, within, appending], ids=lambda func: func.__name__)
+def test_gradients_are_the_loops(func: Callable[..., Any]) -> None:
+    global WEIGHT
+    single, WEIGHT = WEIGHT, WEIGHT.double()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        hold_gradients_to_loop(func, ROWS, LIMITS)
+    finally:
+        WEIGHT = single
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("func", CROSSED, ids=lambda func: func.__name__)
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_they_are_crossed_once_recorded(
+    func: Callable[..., Any], engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the block executions are those of the queue, the same threads in each."""
+    came: list[bool] = []
+    both = crossing.both
+
+    def noted(*args: Any) -> Any:
+        found = both(*args)
+        came.append(found is not None)
+        return found
+
+    def counted() -> tuple[dict[Any, int], dict[Any, int]]:
+        with torch.no_grad(), autobatch.counts() as counts:
+            batched(ROWS, LIMITS)
+        return dict(counts.by_block), dict(counts.threads_by_block)
+
+    batched = autobatch.vmap(of_its_own(func), engine=engine, plain="never", trace_after=0)
+    monkeypatch.setattr(crossing, "both", lambda *args: None)
+    for _ in range(4):
+        plainly = counted()
+    monkeypatch.setattr(crossing, "both", noted)
+    for _ in range(4):
+        came.clear()
+        found = counted()
+    assert came and all(came)
+    assert found == plainly
+
+
+def test_what_begins_a_diamond() -> None:
+    def joins(func: Callable[..., Any]) -> int:
+        code = LIBRARY.code_of(func)
+        return sum(code.diamond(pc) is not None for pc in range(len(code.blocks)))
+
+    assert {func.__name__: joins(func) for func in PROGRAMS} == {
+        "both_ways": 1,
+        "one_way": 1,
+        "the_other_way": 1,
+        "counting": 1,
+        "several_rows": 1,
+        "of_two_dtypes": 1,
+        "of_two_kinds": 1,
+        "written_in_place": 1,
+        "appending": 0,
+        "leaving": 1,
+        "within": 1,
+        "failing": 1,
+    }
