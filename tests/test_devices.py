@@ -73,7 +73,6 @@ ON_THE_HOST = {
     "presence/arranging.py": {
         "torch.from_numpy(index)": "which rows are needed is told on the host",
     },
-    "batching/calling/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
     "batching/trace/rewrite.py": {
         "torch.tensor(node.args[1], dtype=dtype)": "0-d, beside tensors of any device",
     },

@@ -59,7 +59,7 @@ class Arm:
     gives: frozenset[Var]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Diamond:
     """``arms`` are those of the threads that take the branch, and of the others: None where these
     go straight to the ``join``. ``misses`` is how often it has come to nothing since it last did.
