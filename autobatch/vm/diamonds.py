@@ -158,13 +158,15 @@ def taken_apart(env: Env, names: Iterable[Var], rows: np.ndarray) -> dict[Var, C
     """What some variables hold for some rows; views as what they show, for nobody writes."""
     found: dict[Var, Cell] = {}
     others: list[Var] = []
-    index = torch.from_numpy(rows)
+    at: Tensor | None = None
     for name in names:
         if (cell := env.get(name)) is None:
             continue
         value = read(cell)
-        if type(value) is Column and value.is_whole and value.table.is_cpu:
-            found[name] = Cell(value.select(index))
+        if type(value) is Column and value.is_whole:
+            device = value.table.device
+            at = on_device(rows, device) if at is None or at.device != device else at
+            found[name] = Cell(value.select(at))
         elif type(value) is Uniform and (value.shared or not is_mutable(value)):
             found[name] = cell
         else:
