@@ -152,6 +152,40 @@ def within(x: Tensor, limit: Tensor) -> Tensor:
     return h
 
 
+def one_of_three(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    h, n = torch.zeros(3), 0
+    for row in x:
+        if row.sum() > limit + 0.5:
+            h = torch.tanh(WEIGHT @ h + row)
+        elif row[0] > limit:
+            h = torch.cos(WEIGHT @ h + row)
+            n += 1
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+            n += 2
+    return h, n
+
+
+def if_both(x: Tensor, limit: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for row in x:
+        h = h * 0.5 + row
+        if row.sum() > limit and h[0] < 0.5:
+            h = torch.tanh(WEIGHT @ h)
+    return h
+
+
+def if_one(x: Tensor, limit: Tensor) -> Tensor:
+    """Two ways lead to one arm."""
+    h = torch.zeros(3)
+    for row in x:
+        if row.sum() > limit or h[0] < -0.5:
+            h = torch.tanh(WEIGHT @ h + row)
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+    return h
+
+
 def failing(x: Tensor, limit: Tensor) -> Tensor:
     h, n = torch.zeros(3), 3
     for row in x:
@@ -176,9 +210,15 @@ PROGRAMS = (
     appending,
     leaving,
     within,
+    one_of_three,
+    if_both,
+    if_one,
     failing,
 )
-CROSSED = (both_ways, one_way, the_other_way, counting, several_rows, leaving)
+CROSSED = (
+    *(both_ways, one_way, the_other_way, counting, several_rows, leaving),
+    *(within, one_of_three, if_both),
+)
 
 
 @pytest.mark.parametrize("func", PROGRAMS, ids=lambda func: func.__name__)
@@ -186,7 +226,7 @@ def test_results_are_the_loops(func: Callable[..., Any]) -> None:
     assert_matches_loop(func, (ROWS, LIMITS))
 
 
-@pytest.mark.parametrize("func", [*CROSSED, within, appending], ids=lambda func: func.__name__)
+@pytest.mark.parametrize("func", [*CROSSED, if_one, appending], ids=lambda func: func.__name__)
 def test_gradients_are_the_loops(func: Callable[..., Any]) -> None:
     global WEIGHT
     single, WEIGHT = WEIGHT, WEIGHT.double()
@@ -206,10 +246,10 @@ def test_they_are_crossed_once_recorded(
 ) -> None:
     """And the block executions are those of the queue, the same threads in each."""
     came: list[bool] = []
-    both = crossing.both
+    through = crossing.through
 
     def noted(*args: Any) -> Any:
-        found = both(*args)
+        found = through(*args)
         came.append(found is not None)
         return found
 
@@ -219,10 +259,10 @@ def test_they_are_crossed_once_recorded(
         return dict(counts.by_block), dict(counts.threads_by_block)
 
     batched = autobatch.vmap(of_its_own(func), engine=engine, plain="never", trace_after=0)
-    monkeypatch.setattr(crossing, "both", lambda *args: None)
+    monkeypatch.setattr(crossing, "through", lambda *args: None)
     for _ in range(4):
         plainly = counted()
-    monkeypatch.setattr(crossing, "both", noted)
+    monkeypatch.setattr(crossing, "through", noted)
     for _ in range(4):
         came.clear()
         found = counted()
@@ -246,6 +286,9 @@ def test_what_begins_a_diamond() -> None:
         "written_in_place": 1,
         "appending": 0,
         "leaving": 1,
-        "within": 1,
+        "within": 2,
+        "one_of_three": 2,
+        "if_both": 2,
+        "if_one": 1,
         "failing": 1,
     }

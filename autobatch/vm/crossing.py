@@ -7,7 +7,8 @@ with nothing done, where it is no such branch, or others would run in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Protocol
 
@@ -25,6 +26,9 @@ from autobatch.vm.laps import Lap
 from autobatch.vm.rings import Track
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
+
+Ran = tuple[Label, Lap, int]
+"""A block that has run, by which lap, and for how many threads."""
 
 
 class Engine(Protocol):
@@ -65,7 +69,7 @@ def crossed(spin: Spinning, lap: Lap) -> Parts | None:
     if type(taken) is not bool:
         (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
         if len(yes) and len(no):
-            env = both(spin, diamond, (yes, no)) if diamond.is_tried() else None
+            env = through(spin, diamond, (yes, no)) if diamond.is_tried() else None
             if env is None:
                 return parted(spin.state, frame, branch, group, taken)
             spin.track.forget()
@@ -85,36 +89,72 @@ def may_cross(spin: Spinning, diamond: Diamond) -> bool:
     return spin.engine.is_next(spin.frame, diamond.last)
 
 
-def both(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env | None:
-    """Run the arms, each for some rows: what the variables are then; None where that cannot be.
+def through(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env | None:
+    """What the variables are once threads have gone through a diamond, these ``rows`` each way;
+    None where that cannot be.
 
-    Nothing has changed until both have run, and what they give has been put together.
+    Nothing has changed until all arms have run, and what they give has been put together.
     """
     state, frame, env = spin.state, spin.frame, spin.group.env
-    ran: list[tuple[Label, Lap, int]] = []
-    made: list[Env] = []
+    ran: list[Ran] = []
+    given = both(spin, diamond, spin.group, rows, ran)
+    if given is None:
+        return None
+    for label, lap, k in sorted(ran, key=itemgetter(0)):
+        state.steps.begin(frame.code.function, label, k)
+        state.tally.launch(lap.kernels + lap.asks)
+        state.tally.copies(k)
+    return {name: env[name] for name in frame.code.live[diamond.join] if name in env} | given
+
+
+def both(
+    spin: Spinning, diamond: Diamond, group: Group, rows: Sequence[np.ndarray], ran: list[Ran]
+) -> Env | None:
+    """Run the arms, each for some rows of a group: what they give, put together."""
+    state, made, given = spin.state, list[Env](), Env()
     for arm, some in zip(diamond.arms, rows, strict=True):
         with state.moving():
-            own = taken_apart(env, diamond.needs(arm), some)
+            own = taken_apart(group.env, diamond.needs(arm), some)
         made.append(own)
-        if arm is not None:
-            lap = arm_lap(spin, arm, Group(spin.group.rows[some], own))
-            if lap is None:
-                return None
-            ran.append((arm.label, lap, len(some)))
-    joined = {name: env[name] for name in frame.code.live[diamond.join] if name in env}
+        if arm is not None and not run(spin, arm, Group(group.rows[some], own), ran):
+            return None
     with state.moving():
         for name in diamond.gives:
             ways = [(own[name], some) for own, some in zip(made, rows, strict=True) if name in own]
             whole = put_together(ways, state.settings.device) if len(ways) == len(made) else None
             if whole is None:
                 return None
-            joined[name] = whole
-    for label, lap, k in sorted(ran, key=itemgetter(0)):
-        state.steps.begin(frame.code.function, label, k)
-        state.tally.launch(lap.kernels + lap.asks)
-        state.tally.copies(k)
-    return joined
+            given[name] = whole
+    return given
+
+
+def run(spin: Spinning, arm: Arm, group: Group, ran: list[Ran]) -> bool:
+    """Run an arm for a group of its own, with the diamond within it, if it has one."""
+    lap = arm_lap(spin, arm, group)
+    if lap is None:
+        return False
+    ran.append((arm.label, lap, group.k))
+    within, branch = arm.within, spin.frame.code.blocks[arm.label].terminator
+    if within is None:
+        return True
+    assert type(branch) is Branch
+    calling, spin.state.tally.block = (
+        spin.state.tally.block,
+        (spin.frame.code.function.name, arm.label),
+    )
+    taken = plain_decision(spin.state, branch, group)
+    spin.state.tally.block = calling
+    if taken is None:
+        return False
+    if type(taken) is not bool:
+        (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
+        if len(yes) and len(no):
+            given = both(spin, within, group, (yes, no), ran)
+            group.env.update(given or {})
+            return given is not None
+        taken = bool(len(yes))
+    way = within.arms[not taken]
+    return way is None or run(spin, way, group, ran)
 
 
 def arm_lap(spin: Spinning, arm: Arm, group: Group) -> Lap | None:
@@ -134,12 +174,21 @@ def recorded(spin: Spinning, turn: Turn, arm: Arm, site: Site, group: Group) -> 
     """Whether an arm has run of which no driver is known yet that fits, or none ever."""
     state, work = spin.state, spin.state.work
     assert work is not None
-    calling, state.tally.block = state.tally.block, (spin.frame.code.function.name, arm.label)
     try:
-        context = state.context(spin.frame, group)
-        end = site.advance(work, context, spin.frame.scope, group.env)
+        with counting_at(spin, arm):
+            context = state.context(spin.frame, group)
+            end = site.advance(work, context, spin.frame.scope, group.env)
     except Exception:  # whose it is, the general way finds out
         return False
-    finally:
-        state.tally.block = calling
     return end == turn.end and not (group.checks or context.escapes or context.lost)
+
+
+@contextmanager
+def counting_at(spin: Spinning, arm: Arm) -> Iterator[None]:
+    """What is counted inside is of an arm's block."""
+    tally = spin.state.tally
+    before, tally.block = tally.block, (spin.frame.code.function.name, arm.label)
+    try:
+        yield
+    finally:
+        tally.block = before

@@ -48,15 +48,23 @@ MOST_MISSES, TRIED_AGAIN = 16, 64
 """How often a diamond may come to nothing before it is tried but once in so many times."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Arm:
-    """A block that threads of one way run; it ``reads`` some variables, and ``gives`` others to the
-    join.
+    """A block that threads of one way run, and the diamond ``within`` that it ends in, if it does.
+
+    It ``reads`` variables that there were before, ``gives`` others to the join, and is ``sure`` to
+    assign some, whichever way threads go in it.
     """
 
     label: Label
-    reads: tuple[Var, ...]
+    reads: frozenset[Var]
     gives: frozenset[Var]
+    sure: frozenset[Var]
+    within: Diamond | None = None
+
+    @property
+    def labels(self) -> frozenset[Label]:
+        return frozenset({self.label}) | (self.within.labels if self.within else NO_LABELS)
 
 
 @dataclass(eq=False, repr=False)
@@ -75,16 +83,40 @@ class Diamond:
         return self.misses < MOST_MISSES or not self.misses % TRIED_AGAIN
 
     @cached_property
+    def own(self) -> Sequence[Arm]:
+        return [arm for arm in self.arms if arm is not None]
+
+    @cached_property
+    def labels(self) -> frozenset[Label]:
+        """All blocks between the branch and the join."""
+        return NO_LABELS.union(*(arm.labels for arm in self.own))
+
+    @cached_property
     def last(self) -> Label:
-        return max(arm.label for arm in self.arms if arm is not None)
+        return max(self.labels)
 
     @cached_property
     def gives(self) -> frozenset[Var]:
-        return frozenset[Var]().union(*(arm.gives for arm in self.arms if arm is not None))
+        return NOTHING.union(*(arm.gives for arm in self.own))
 
-    def needs(self, arm: Arm | None) -> Iterable[Var]:
-        """What is taken apart for the threads of one way: what the other one alone gives, too."""
-        return self.gives if arm is None else {*arm.reads, *(self.gives - arm.gives)}
+    @cached_property
+    def sure(self) -> frozenset[Var]:
+        """What all threads assign."""
+        first, second = (NOTHING if arm is None else arm.sure for arm in self.arms)
+        return first & second
+
+    @cached_property
+    def reads(self) -> frozenset[Var]:
+        """What there has to be before: also what threads of one way alone assign."""
+        return NOTHING.union(self.gives - self.sure, *(arm.reads for arm in self.own))
+
+    def needs(self, arm: Arm | None) -> frozenset[Var]:
+        """What is taken apart for the threads of one way."""
+        return self.gives if arm is None else arm.reads | (self.gives - arm.sure)
+
+
+NOTHING: frozenset[Var] = frozenset()
+NO_LABELS: frozenset[Label] = frozenset()
 
 
 class Coded(Protocol):
@@ -103,44 +135,52 @@ class Coded(Protocol):
 def diamond_of(code: Coded, pc: Label) -> Diamond | None:
     """The diamond that begins at a block's branch, if one does."""
     branch = code.blocks[pc].terminator
-    if type(branch) is not Branch:
+    if type(branch) is not Branch or branch.then == branch.otherwise:
         return None
-    ways = branch.then, branch.otherwise
-    joins = [target_of(code, way) for way in ways]
-    if ways[0] == ways[1]:
+    if pc >= min(branch.then, branch.otherwise):
         return None
-    if joins[0] is not None and joins[0] in (joins[1], ways[1]):
-        join = joins[0]
-    elif joins[1] is not None and joins[1] == ways[0]:
-        join = joins[1]
-    else:
-        return None
-    arms = [None if way == join else arm_of(code, way, join) for way in ways]
-    if any(arm is None and way != join for arm, way in zip(arms, ways, strict=True)):
-        return None
-    found = Diamond((arms[0], arms[1]), join)
-    return found if pc < found.last < join else None
+    arms = [arm_of(code, way) for way in (branch.then, branch.otherwise)]
+    first, second = arms
+    for join in {found[1] for found in arms if found is not None}:
+        one = None if branch.then == join else first
+        other = None if branch.otherwise == join else second
+        if any(found is not None and found[1] != join for found in (one, other)):
+            continue
+        if (one is None and branch.then != join) or (other is None and branch.otherwise != join):
+            continue
+        found = Diamond((one and one[0], other and other[0]), join)
+        apart = sum(len(arm.labels) for arm in found.own) == len(found.labels)
+        if apart and found.last < join:
+            return found
+    return None
 
 
-def target_of(code: Coded, label: Label) -> Label | None:
-    """Where a block jumps."""
-    end = code.blocks[label].terminator
-    return end.target if type(end) is Jump else None
-
-
-def arm_of(code: Coded, label: Label, join: Label) -> Arm | None:
-    """The block as an arm; None where it does more than to assign variables."""
-    block = code.blocks[label]
+def arm_of(code: Coded, label: Label) -> tuple[Arm, Label] | None:
+    """The block as an arm, and the join; None where it does more than to assign variables."""
+    block, within = code.blocks[label], None
+    end = block.terminator
     if block.modes or block.handler is not None or code.varying(label) is None:
         return None
     if label in code.exits or not all(map(only_assigns, block.ops)):
         return None
-    reads: dict[Var, None] = {}
+    if type(end) is Branch:
+        within = diamond_of(code, label)
+        join = None if within is None else within.join
+    else:
+        join = end.target if type(end) is Jump else None
+    if join is None:
+        return None
+    reads: set[Var] = set()
     writes: set[Var] = set()
     for op in block.ops:
-        reads.update((name, None) for name in op_reads(op) if name not in writes)
+        reads.update(name for name in op_reads(op) if name not in writes)
         writes.update(op_writes(op))
-    return Arm(label, tuple(reads), frozenset(writes.intersection(code.live[join])))
+    later = set() if within is None else {end.condition, *within.reads}  # type: ignore[union-attr]
+    inner = NOTHING if within is None else within.gives
+    sure = writes if within is None else writes | within.sure
+    gives = (writes | inner).intersection(code.live[join])
+    given = frozenset(sure & gives)
+    return Arm(label, frozenset(reads | (later - writes)), frozenset(gives), given, within), join
 
 
 def only_assigns(op: Op) -> bool:
