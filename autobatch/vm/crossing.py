@@ -73,7 +73,6 @@ def crossed(spin: Spinning, lap: Lap) -> Parts | None:
             if env is None:
                 return parted(spin.state, frame, branch, group, taken)
             spin.track.forget()
-            diamond.misses = 0
             group.env = env
             return [(diamond.join, group)]
         taken = bool(len(yes))
@@ -100,6 +99,11 @@ def through(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env
     given = both(spin, diamond, spin.group, rows, ran)
     if given is None:
         return None
+    diamond.went(
+        None if lap.driver is None else lap.driver.plan.shared
+        for _, lap, _ in ran
+        if lap.turn.site is not None
+    )
     for label, lap, k in sorted(ran, key=itemgetter(0)):
         state.steps.begin(frame.code.function, label, k)
         state.tally.launch(lap.kernels + lap.asks)

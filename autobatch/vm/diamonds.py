@@ -44,6 +44,8 @@ DTYPES: Mapping[type, torch.dtype] = {
     bool: torch.bool, int: torch.int64, float: torch.float64,
 }  # fmt: skip
 """Of columns of numbers."""
+DEAR = 2**17
+"""Elements of tensors that all threads share, from which on an operation takes as long for few."""
 MOST_MISSES, TRIED_AGAIN = 16, 64
 """How often a diamond may come to nothing before it is tried but once in so many times."""
 
@@ -71,16 +73,34 @@ class Arm:
 class Diamond:
     """``arms`` are those of the threads that take the branch, and of the others: None where these
     go straight to the ``join``. ``misses`` is how often it has come to nothing since it last did.
+
+    One that ``goes_back`` joins at the head of the loop (``continue``). By the queue threads that
+    are back there go round without the others, who wait for more to come; that repays where an arm
+    ``is_dear``, however few run it.
     """
 
     arms: tuple[Arm | None, Arm | None]
     join: Label
     misses: int = 0
+    goes_back: bool = False
+    is_dear: bool = False
+    unknown: int = 0
+
+    def went(self, costs: Iterable[int | None]) -> None:
+        """Threads have gone through it. ``costs``: what the operations of an arm that has run read
+        that all threads share; None if that is not known, which it may be later.
+        """
+        found = list(costs)
+        self.unknown += None in found
+        known = [cost for cost in found if cost is not None]
+        self.is_dear = self.unknown > MOST_MISSES or max(known, default=0) >= DEAR
+        self.misses = 0
 
     def is_tried(self) -> bool:
         """Whether it is worth a try, which counts until one comes to something."""
         self.misses += 1
-        return self.misses < MOST_MISSES or not self.misses % TRIED_AGAIN
+        often = self.misses < MOST_MISSES and not (self.goes_back and self.is_dear)
+        return often or not self.misses % TRIED_AGAIN
 
     @cached_property
     def own(self) -> Sequence[Arm]:
@@ -137,9 +157,7 @@ def diamond_of(code: Coded, pc: Label) -> Diamond | None:
     branch = code.blocks[pc].terminator
     if type(branch) is not Branch or branch.then == branch.otherwise:
         return None
-    if pc >= min(branch.then, branch.otherwise):
-        return None
-    arms = [arm_of(code, way) for way in (branch.then, branch.otherwise)]
+    arms = [arm_of(code, way, pc) for way in (branch.then, branch.otherwise)]
     first, second = arms
     for join in {found[1] for found in arms if found is not None}:
         one = None if branch.then == join else first
@@ -150,13 +168,18 @@ def diamond_of(code: Coded, pc: Label) -> Diamond | None:
             continue
         found = Diamond((one and one[0], other and other[0]), join)
         apart = sum(len(arm.labels) for arm in found.own) == len(found.labels)
-        if apart and found.last < join:
+        found.goes_back = join <= pc
+        if apart and (found.goes_back or found.last < join):
             return found
     return None
 
 
-def arm_of(code: Coded, label: Label) -> tuple[Arm, Label] | None:
-    """The block as an arm, and the join; None where it does more than to assign variables."""
+def arm_of(code: Coded, label: Label, pc: Label) -> tuple[Arm, Label] | None:
+    """The block as an arm of a branch before it, and the join; None where it does more than to
+    assign variables.
+    """
+    if label <= pc:
+        return None
     block, within = code.blocks[label], None
     end = block.terminator
     if block.modes or block.handler is not None or code.varying(label) is None:

@@ -180,10 +180,13 @@ class Spin:
         """
         turn, group = lap.turn, self.group
         branch = turn.terminator
+        if taken is None and self.riders is None and (parts := crossed(self, lap)) is not None:
+            self.settled = False
+            return parts
         if not lap.is_safe or self.frame.aside:
             self.settled = False
             if taken is None:
-                return crossed(self, lap) or plain_end(self.state, self.frame, branch, group)
+                return plain_end(self.state, self.frame, branch, group)
             assert type(branch) is Branch and type(taken) is not bool
             return parted(self.state, self.frame, branch, group, taken)
         if isinstance(branch, Jump):
