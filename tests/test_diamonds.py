@@ -291,8 +291,7 @@ def test_they_are_crossed_once_recorded(
     monkeypatch.setattr(crossing, "through", noted)
     found = counted()
     assert came and all(came)
-    if func is not skipping:  # by the queue, threads that are back go on without the others
-        assert found == plainly
+    assert found == plainly
 
 
 def test_what_begins_a_diamond() -> None:
@@ -319,31 +318,3 @@ def test_what_begins_a_diamond() -> None:
         "skipping_one_of_two": 0,
         "failing": 1,
     }
-
-
-LARGE = [torch.eye(400) * 0.5, torch.ones(400, 400) / 800]
-
-
-@pytest.mark.parametrize("place, ahead", [(0, True), (1, True), (None, False)])
-def test_few_wait_for_more_where_that_is_dear(place: int | None, ahead: bool) -> None:
-    """Threads that are back at the head go round without those who multiply large matrices."""
-    weight = torch.eye(4) * 0.5 if place is None else LARGE[place]
-
-    def seldom(n: Tensor, h: Tensor, weight: Tensor) -> Tensor:
-        for step in range(60):
-            if (n + step) % 12 > 0:
-                continue
-            h = torch.tanh(weight @ h)
-        return h
-
-    ns, hs = torch.arange(24), torch.ones(24, len(weight))
-    made = of_its_own(seldom)
-    batched = autobatch.vmap(made, in_dims=(0, 0, None), plain="never", trace_after=0)
-    expected = torch.stack([seldom(n, h, weight) for n, h in zip(ns, hs, strict=True)])
-    with torch.no_grad():
-        for _ in range(4):
-            torch.testing.assert_close(batched(ns, hs, weight), expected)
-        with autobatch.counts() as counts:
-            batched(ns, hs, weight)
-    dear = min(counts.by_block[key] for key in counts.by_block if counts.by_block[key] > 1)
-    assert (dear < 12) == ahead, counts.by_block

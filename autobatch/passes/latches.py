@@ -15,9 +15,13 @@ Before:                              After:
 The smallest waiting block runs next. So a thread that is back at the test at once goes into its
 next round without those that have something left to do, and may be rounds ahead of them for good:
 each part of a round then runs for fewer threads at a time, and more often. That is dear where what
-all threads run in a round is most of it. Where most of it is what only some threads run, it is
-cheap: they come to it at rounds of their own, and run it together. An inner loop that leads back
-is of that kind.
+all threads run in a round is most of it, and where threads would go through what some of them run
+without parting (``vm.diamonds``): operations, no calls. Where most of it is a call that only some
+threads make, it is cheap: they come to it at rounds of their own, and make it together. An inner
+loop that leads back is of that kind.
+
+A product with a large matrix in few rounds, which takes as long for few threads as for many, is
+done up to twice as fast by threads that go ahead; one with a small matrix 6 to 13 times slower.
 """
 
 from __future__ import annotations
@@ -66,6 +70,8 @@ def is_to_meet(
     if any(not found.isdisjoint(ends) for found in inner):
         return False
     shared = {label for label in loop if is_passed(label, head, ends, blocks)}
+    if not any(isinstance(blocks[label].terminator, Call) for label in loop - shared):
+        return True
     count = {label: weight(blocks[label]) for label in loop}
     return sum(count[label] for label in shared) > DEARER * sum(
         count[label] for label in loop - shared

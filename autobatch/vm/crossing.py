@@ -99,11 +99,7 @@ def through(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env
     given = both(spin, diamond, spin.group, rows, ran)
     if given is None:
         return None
-    diamond.went(
-        None if lap.driver is None else lap.driver.plan.shared
-        for _, lap, _ in ran
-        if lap.turn.site is not None
-    )
+    diamond.misses = 0
     for label, lap, k in sorted(ran, key=itemgetter(0)):
         state.steps.begin(frame.code.function, label, k)
         state.tally.launch(lap.kernels + lap.asks)

@@ -44,8 +44,6 @@ DTYPES: Mapping[type, torch.dtype] = {
     bool: torch.bool, int: torch.int64, float: torch.float64,
 }  # fmt: skip
 """Of columns of numbers."""
-DEAR = 2**17
-"""Elements of tensors that all threads share, from which on an operation takes as long for few."""
 MOST_MISSES, TRIED_AGAIN = 16, 64
 """How often a diamond may come to nothing before it is tried but once in so many times."""
 
@@ -72,35 +70,18 @@ class Arm:
 @dataclass(eq=False, repr=False)
 class Diamond:
     """``arms`` are those of the threads that take the branch, and of the others: None where these
-    go straight to the ``join``. ``misses`` is how often it has come to nothing since it last did.
-
-    One that ``goes_back`` joins at the head of the loop (``continue``). By the queue threads that
-    are back there go round without the others, who wait for more to come; that repays where an arm
-    ``is_dear``, however few run it.
+    go straight to the ``join``, which may be the head of the loop. ``misses`` is how often it has
+    come to nothing since it last did.
     """
 
     arms: tuple[Arm | None, Arm | None]
     join: Label
     misses: int = 0
-    goes_back: bool = False
-    is_dear: bool = False
-    unknown: int = 0
-
-    def went(self, costs: Iterable[int | None]) -> None:
-        """Threads have gone through it. ``costs``: what the operations of an arm that has run read
-        that all threads share; None if that is not known, which it may be later.
-        """
-        found = list(costs)
-        self.unknown += None in found
-        known = [cost for cost in found if cost is not None]
-        self.is_dear = self.unknown > MOST_MISSES or max(known, default=0) >= DEAR
-        self.misses = 0
 
     def is_tried(self) -> bool:
         """Whether it is worth a try, which counts until one comes to something."""
         self.misses += 1
-        often = self.misses < MOST_MISSES and not (self.goes_back and self.is_dear)
-        return often or not self.misses % TRIED_AGAIN
+        return self.misses < MOST_MISSES or not self.misses % TRIED_AGAIN
 
     @cached_property
     def own(self) -> Sequence[Arm]:
@@ -168,8 +149,7 @@ def diamond_of(code: Coded, pc: Label) -> Diamond | None:
             continue
         found = Diamond((one and one[0], other and other[0]), join)
         apart = sum(len(arm.labels) for arm in found.own) == len(found.labels)
-        found.goes_back = join <= pc
-        if apart and (found.goes_back or found.last < join):
+        if apart and (join <= pc or found.last < join):
             return found
     return None
 

@@ -119,10 +119,6 @@ class Hot:
         return self.is_whole or self.trace.is_safe
 
     @property
-    def shared(self) -> int:
-        return self.trace.shared
-
-    @property
     def row_cost(self) -> float | None:
         """What the recording costs for one row more; None where it is kernels, see ``price``."""
         return None if self.is_whole else self.trace.row_cost

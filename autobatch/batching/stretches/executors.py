@@ -78,10 +78,6 @@ class Saved:
     def kernels(self) -> int:
         return self.trace.kernels
 
-    @property
-    def shared(self) -> int:
-        return self.trace.shared
-
     def __call__(self, k: int, *values: object) -> Sequence[Tensor]:
         found: Sequence[Tensor] = saved(self.trace.replay, k, *values, is_step=True)
         if not self.differentiated:

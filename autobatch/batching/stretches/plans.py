@@ -74,12 +74,6 @@ class Plan:
         return getattr(self.run, "price", self.kernels) * largest if cost is None else cost
 
     @property
-    def shared(self) -> int:
-        """How many elements the tensors have that a replay reads and all threads share."""
-        found: int = getattr(self.run, "shared", 0)
-        return found
-
-    @property
     def is_safe(self) -> bool:
         """Whether a replay fails on no row, whatever it holds."""
         return not self.checks and getattr(self.run, "is_safe", False)

@@ -59,8 +59,7 @@ class Printing:
         storages = tuple(graph.metas[out].storage for out in graph.outputs)
         aliases = tuple(map(owner.get, storages))
         cost = None if self.grad or self.within else row_cost(graph)
-        kernels, shared = kernels_of(printed), shared_elements(graph)
-        return Trace(graph, replay, source, aliases, storages, kernels, self, cost, shared)
+        return Trace(graph, replay, source, aliases, storages, kernels_of(printed), self, cost)
 
     def compiled(self, printed: Graph, spent: Set[int] = NOTHING) -> tuple[Replay, str]:
         """Its replay, which may write over these inputs, and the source of that."""
@@ -93,8 +92,7 @@ class Trace:
 
     ``aliases`` has for each result the position of the input it shares storage with, or None;
     results with equal entries in ``storages`` share storage with each other. ``printing`` makes a
-    trace of another graph of the same kind of values. ``row_cost``: see ``riding``; ``shared``: how
-    many elements those of its inputs have that all threads share.
+    trace of another graph of the same kind of values. ``row_cost``: see ``riding``.
     """
 
     graph: Graph
@@ -105,7 +103,6 @@ class Trace:
     kernels: int
     printing: Printing
     row_cost: float | None
-    shared: int
 
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         return self.replay(k, *values)
@@ -342,12 +339,6 @@ def _pick_counts(likes: list[_Like]) -> tuple[int, int]:
     if len(fits) < 2:
         raise Untraceable("every prime divides a size of the inputs")
     return fits[0], fits[1]
-
-
-def shared_elements(graph: Graph) -> int:
-    given = (graph.metas[i].shape for i in range(graph.inputs) if i in graph.metas)
-    sizes = (shape for shape in given if all(type(size) is int for size in shape))
-    return sum(map(math.prod, sizes))
 
 
 def kernels_of(graph: Graph) -> int:
