@@ -48,11 +48,17 @@ PRODUCTS = named(
 """The same, and it has an operand as a factor, which may be infinite."""
 HOLDING = named(
     """abs amax amin cos gelu group_norm layer_norm log_sigmoid_forward log_softmax logsigmoid max
- min mish mse_loss native_group_norm native_layer_norm sigmoid silu sin softmax softplus softsign
- tanh thnn_fused_gru_cell thnn_fused_lstm_cell GELU GroupNorm LayerNorm LogSigmoid LogSoftmax
- Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
+ min mish mse_loss native_group_norm native_layer_norm pow sigmoid silu sin softmax softplus
+ softsign tanh thnn_fused_gru_cell thnn_fused_lstm_cell GELU GroupNorm LayerNorm LogSigmoid
+ LogSoftmax Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
+INWARD = named(
+    """einsum group_norm layer_norm native_group_norm native_layer_norm pow GroupNorm LayerNorm"""
+)
+"""Its derivative may be no number where its result is none, be its operands finite: what it makes
+on the way overflows."""
+DRAWING = named("dropout native_dropout Dropout")
 STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm")
 """Only its gradient, or that of its gradient, may be infinite where its one operand is finite."""
 CONSTANT = named(
@@ -94,6 +100,8 @@ NORMS: Final = {
     "group_norm": 4, "layer_norm": 4, "native_group_norm": 7, "native_layer_norm": 4, "rms_norm": 3,
 }  # fmt: skip
 """Where their ``eps`` is."""
+MOST_POWER = 6
+"""The derivative of a higher one may overflow in float16 where the power does not."""
 NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -113,7 +121,7 @@ def is_risky(name: str, args: Sequence[Any], keywords: Mapping[str, Any] = NO_KE
     if name in QUOTIENTS:
         return not isinstance(second, int | float) or second == 0
     if name == "pow":
-        return not isinstance(second, int | float) or second < 1 or second != int(second)
+        return not (isinstance(second, int | float) and second in range(1, MOST_POWER + 1))
     return True
 
 

@@ -278,12 +278,19 @@ def is_once(graph: Graph, node: Node) -> bool:
     return all(is_uniform(graph.metas[value]) for value in values)
 
 
+LOSSES = frozenset(
+    {"binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss", "soft_margin_loss"}
+)
+"""Pointwise, where they do not reduce; torch does not say so."""
+
+
 def broadcast_shape(graph: Graph, node: Node) -> tuple[Any, ...] | None:
     """The shape of what a pointwise operation gives for threads, if it can be that of its operands.
 
     One of another dtype might then count as another kind of number.
     """
-    if torch.Tag.pointwise not in node.op.tags or len(node.outs) != 1 or node.outs[0] is None:
+    is_pointwise = torch.Tag.pointwise in node.op.tags or name_of(node.op) in LOSSES
+    if not is_pointwise or len(node.outs) != 1 or node.outs[0] is None:
         return None
     shape = graph.metas[node.outs[0]].shape
     dtypes = {graph.metas[value].dtype for value in node.reads()}
