@@ -157,7 +157,23 @@ def product_of_three(x: Tensor, w: Tensor) -> Tensor:
     return y if x.abs() < 10 else small(x, w)
 
 
+def gelu_by_tanh(x: Tensor, w: Tensor) -> Tensor:
+    """What it cubes overflows, and nothing of that is seen in its result."""
+    y = torch.nn.functional.gelu(x * w, approximate="tanh") * w
+    return y if x.abs() < 10 else small(x, w)
+
+
+GELU = torch.nn.GELU(approximate="tanh")
+
+
+def layer_of_gelu_by_tanh(x: Tensor, w: Tensor) -> Tensor:
+    y = GELU(x * w) * w
+    return y if x.abs() < 10 else small(x, w)
+
+
 PROGRAMS = (
+    gelu_by_tanh,
+    layer_of_gelu_by_tanh,
     cube,
     cube_in_place,
     square_of_what_overflows,

@@ -54,12 +54,13 @@ HOLDING = named(
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
 INWARD = named(
-    """einsum group_norm layer_norm native_group_norm native_layer_norm pow GroupNorm LayerNorm"""
+    """bilinear einsum group_norm layer_norm lerp mse_loss native_group_norm native_layer_norm pow
+ square Bilinear GroupNorm LayerNorm"""
 )
 """Its derivative may be no number where its result is none, be its operands finite: what it makes
 on the way overflows."""
 DRAWING = named("dropout native_dropout Dropout")
-STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm")
+STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm tanh_GELU")
 """Only its gradient, or that of its gradient, may be infinite where its one operand is finite."""
 CONSTANT = named(
     """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
@@ -81,7 +82,7 @@ TAME = named(
  tril triu type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as
  vstack where zeros zeros_like
  Flatten GELU Hardsigmoid Hardswish Hardtanh Identity LogSigmoid MaxPool1d MaxPool2d Mish ReLU ReLU6
- SiLU Sigmoid Softmax Softplus Softsign Tanh Unflatten"""
+ SiLU Sigmoid Softmax Softplus Softsign Tanh Unflatten tanh_GELU"""
 )
 """Its result is finite if its operands are, or holds what somebody has written down."""
 WITHIN_ONE = named("cos hardsigmoid sigmoid sign sin softmax softsign tanh")
@@ -139,6 +140,11 @@ def gives_infinities(
 ) -> bool:
     """Whether the result may be infinite where all operands are finite."""
     return name not in STEEP and is_risky(name, args, keywords)
+
+
+def is_steep(name: str, keywords: Mapping[str, Any] = NO_KEYWORDS) -> bool:
+    """Whether only its gradient may be infinite; ``gelu`` by ``tanh`` cubes its operand."""
+    return name in STEEP or (name == "gelu" and keywords.get("approximate", "none") != "none")
 
 
 def is_looked_at(name: str, args: Sequence[Any]) -> bool:

@@ -29,9 +29,9 @@ from autobatch.presence.risks import (
     INWARD,
     NO_KEYWORDS,
     PRODUCTS,
-    STEEP,
     TAME,
     gives_infinities,
+    is_steep,
 )
 
 LOOKED_AT = PRODUCTS | FACTORS | HOLDING
@@ -82,7 +82,9 @@ def is_to_watch(
     record.meet(shared_by(fn, names, args))
     if any(gives_infinities(name, args, keywords) for name in names):
         record.is_wild = True
-    elif STEEP.isdisjoint(names) and (LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args)):
+    elif any(is_steep(name, keywords) for name in names):
+        pass
+    elif LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args):
         return False
     return torch.is_grad_enabled()
 

@@ -31,7 +31,7 @@ from autobatch.presence.guards import (
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
 from autobatch.presence.record import is_finite
-from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, name_of
+from autobatch.presence.risks import HOLDING, PRODUCTS, is_steep, name_of
 
 _THREADS = Count(1)
 
@@ -55,7 +55,7 @@ def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
     for place, node in enumerate(graph.nodes):
         name, reads_wild = name_of(node.op), not wild.isdisjoint(node.reads())
         infinite = may_be_infinite(graph, node)
-        risky = infinite or name in STEEP
+        risky = infinite or is_steep(name, node.kwargs)
         if infinite or reads_wild:
             wild.update(out for out in node.outs if out is not None)
         if node.mutates or node.is_view or not node.grad:
