@@ -124,7 +124,62 @@ def narrowed(x: Tensor, w: Tensor) -> Tensor:
     return torch.cos(y).float() if x.abs() < 10 else small(x, w)
 
 
+def cube(x: Tensor, w: Tensor) -> Tensor:
+    """The derivative of a power overflows by itself."""
+    y = (x * 10) ** 3 * w
+    return y if x.abs() < 10 else small(x, w)
+
+
+def cube_in_place(x: Tensor, w: Tensor) -> Tensor:
+    y = (x * 10).pow_(3) * w
+    return y if x.abs() < 10 else small(x, w)
+
+
+def square_of_what_overflows(x: Tensor, w: Tensor) -> Tensor:
+    y = (x * x * x * w) ** 2
+    return y if x.abs() < 10 else small(x, w)
+
+
+def squared_difference(x: Tensor, w: Tensor) -> Tensor:
+    y = torch.nn.functional.mse_loss(x * x * x, w)
+    return y if x.abs() < 10 else small(x, w)
+
+
+def normalized(x: Tensor, w: Tensor) -> Tensor:
+    """What is squared for the variance overflows."""
+    y = torch.nn.functional.layer_norm(torch.stack([x * 10, w]), (2,)) * w
+    return y[0] if x.abs() < 10 else small(x, w)
+
+
+def product_of_three(x: Tensor, w: Tensor) -> Tensor:
+    v = torch.stack([x * 10, w])
+    y = torch.einsum("i,i,i->", v, v, v * w)
+    return y if x.abs() < 10 else small(x, w)
+
+
+def gelu_by_tanh(x: Tensor, w: Tensor) -> Tensor:
+    """What it cubes overflows, and nothing of that is seen in its result."""
+    y = torch.nn.functional.gelu(x * w, approximate="tanh") * w
+    return y if x.abs() < 10 else small(x, w)
+
+
+GELU = torch.nn.GELU(approximate="tanh")
+
+
+def layer_of_gelu_by_tanh(x: Tensor, w: Tensor) -> Tensor:
+    y = GELU(x * w) * w
+    return y if x.abs() < 10 else small(x, w)
+
+
 PROGRAMS = (
+    gelu_by_tanh,
+    layer_of_gelu_by_tanh,
+    cube,
+    cube_in_place,
+    square_of_what_overflows,
+    squared_difference,
+    normalized,
+    product_of_three,
     squared,
     squared_in_rounds,
     leaving_when_large,

@@ -48,12 +48,19 @@ PRODUCTS = named(
 """The same, and it has an operand as a factor, which may be infinite."""
 HOLDING = named(
     """abs amax amin cos gelu group_norm layer_norm log_sigmoid_forward log_softmax logsigmoid max
- min mish mse_loss native_group_norm native_layer_norm sigmoid silu sin softmax softplus softsign
- tanh thnn_fused_gru_cell thnn_fused_lstm_cell GELU GroupNorm LayerNorm LogSigmoid LogSoftmax
- Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
+ min mish mse_loss native_group_norm native_layer_norm pow sigmoid silu sin softmax softplus
+ softsign tanh thnn_fused_gru_cell thnn_fused_lstm_cell GELU GroupNorm LayerNorm LogSigmoid
+ LogSoftmax Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
-STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm")
+INWARD = named(
+    """bilinear einsum group_norm layer_norm lerp mse_loss native_group_norm native_layer_norm pow
+ square Bilinear GroupNorm LayerNorm"""
+)
+"""Its derivative may be no number where its result is none, be its operands finite: what it makes
+on the way overflows."""
+DRAWING = named("dropout native_dropout Dropout")
+STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm tanh_GELU")
 """Only its gradient, or that of its gradient, may be infinite where its one operand is finite."""
 CONSTANT = named(
     """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
@@ -75,7 +82,7 @@ TAME = named(
  tril triu type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as
  vstack where zeros zeros_like
  Flatten GELU Hardsigmoid Hardswish Hardtanh Identity LogSigmoid MaxPool1d MaxPool2d Mish ReLU ReLU6
- SiLU Sigmoid Softmax Softplus Softsign Tanh Unflatten"""
+ SiLU Sigmoid Softmax Softplus Softsign Tanh Unflatten tanh_GELU"""
 )
 """Its result is finite if its operands are, or holds what somebody has written down."""
 WITHIN_ONE = named("cos hardsigmoid sigmoid sign sin softmax softsign tanh")
@@ -94,6 +101,8 @@ NORMS: Final = {
     "group_norm": 4, "layer_norm": 4, "native_group_norm": 7, "native_layer_norm": 4, "rms_norm": 3,
 }  # fmt: skip
 """Where their ``eps`` is."""
+MOST_POWER = 6
+"""The derivative of a higher one may overflow in float16 where the power does not."""
 NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -113,7 +122,7 @@ def is_risky(name: str, args: Sequence[Any], keywords: Mapping[str, Any] = NO_KE
     if name in QUOTIENTS:
         return not isinstance(second, int | float) or second == 0
     if name == "pow":
-        return not isinstance(second, int | float) or second < 1 or second != int(second)
+        return not (isinstance(second, int | float) and second in range(1, MOST_POWER + 1))
     return True
 
 
@@ -131,6 +140,11 @@ def gives_infinities(
 ) -> bool:
     """Whether the result may be infinite where all operands are finite."""
     return name not in STEEP and is_risky(name, args, keywords)
+
+
+def is_steep(name: str, keywords: Mapping[str, Any] = NO_KEYWORDS) -> bool:
+    """Whether only its gradient may be infinite; ``gelu`` by ``tanh`` cubes its operand."""
+    return name in STEEP or (name == "gelu" and keywords.get("approximate", "none") != "none")
 
 
 def is_looked_at(name: str, args: Sequence[Any]) -> bool:

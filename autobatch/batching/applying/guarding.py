@@ -23,7 +23,16 @@ from autobatch.presence.guards import WHOLE, bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
 from autobatch.presence.record import Record
-from autobatch.presence.risks import HOLDING, NO_KEYWORDS, PRODUCTS, STEEP, TAME, gives_infinities
+from autobatch.presence.risks import (
+    DRAWING,
+    HOLDING,
+    INWARD,
+    NO_KEYWORDS,
+    PRODUCTS,
+    TAME,
+    gives_infinities,
+    is_steep,
+)
 
 LOOKED_AT = PRODUCTS | FACTORS | HOLDING
 """What may give a gradient that is not finite where an operand is not."""
@@ -73,7 +82,9 @@ def is_to_watch(
     record.meet(shared_by(fn, names, args))
     if any(gives_infinities(name, args, keywords) for name in names):
         record.is_wild = True
-    elif STEEP.isdisjoint(names) and (LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args)):
+    elif any(is_steep(name, keywords) for name in names):
+        pass
+    elif LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args):
         return False
     return torch.is_grad_enabled()
 
@@ -102,13 +113,20 @@ def is_leaf_smooth(leaf: Any) -> bool:
     return isinstance(tensor, Tensor) and is_smooth(tensor)
 
 
-def heeded(record: Record, fn: Callable[..., Any], given: Any, out: Any) -> None:
-    """Have the run know if ``out``, which ``fn`` has made of ``given``, is not finite."""
-    if not torch.is_grad_enabled() or record.is_wild:
-        return
-    if not TAME.issuperset(names_of(fn)) or any(map(is_infinite_number, leaves_of(given))):
+def heeded(record: Record, calm: bool, fn: Callable[..., Any], given: Any, out: Any) -> bool:
+    """Have the run know if ``out``, which ``fn`` has made of ``given``, is not finite.
+
+    Whether ``fn`` is to run once more then, watched: what has overflowed on the way may spoil its
+    own derivative, too. ``calm``: nothing was infinite before.
+    """
+    if not torch.is_grad_enabled() or not calm:
+        return False
+    names = names_of(fn)
+    tells = not TAME.issuperset(names) or any(map(is_infinite_number, leaves_of(given)))
+    if tells and not record.is_wild:  # none of its parts has told
         leaves = (leaf.data if type(leaf) is Batched else leaf for leaf in leaves_of(out))
         heed(record, (leaf for leaf in leaves if isinstance(leaf, Tensor)))
+    return record.is_wild and not INWARD.isdisjoint(names) and DRAWING.isdisjoint(names)
 
 
 def is_infinite_number(leaf: Any) -> bool:

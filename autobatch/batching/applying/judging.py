@@ -32,6 +32,8 @@ def names_of(fn: Any) -> tuple[str, ...]:
     if not is_as_it_comes(module) or (fn is module and is_hooked(module)):
         return (ANYTHING,)
     if not is_chain(module):
+        if isinstance(module, nn.GELU) and module.approximate != "none":
+            return ("tanh_GELU",)
         eps = getattr(module, "eps", None)  # None is the least of the dtype, as without one
         return (type(module).__name__ if eps is None or eps > 0 else ANYTHING,)
     return tuple(chain.from_iterable(map(names_of, module.children())))

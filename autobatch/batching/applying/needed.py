@@ -39,6 +39,7 @@ def performed(
     if (record := record_at_work()) is None:
         return run(fn, args, keywords, k)
     given, args = args, watch(record, fn, args, keywords)
+    calm = not record.is_wild
     before, call, composed = None, None, is_composed(fn)
     if not composed and fn not in POINTWISE and torch.is_grad_enabled():
         before = moves.nodes_of(operands_of(fn, args, keywords))
@@ -47,7 +48,8 @@ def performed(
     out = run(fn, args, keywords, k) if call is None else call.performed(run)
     if before is not None:
         moves.stayed(tensors_of(out), before)
-    heeded(record, fn, (args, keywords), out)
+    if heeded(record, calm, fn, (args, keywords), out):
+        return performed(run, fn, given, keywords, k, watch)
     return out if args is given else ended(out)
 
 

@@ -163,16 +163,16 @@ def apply_inplace(
     twin = inplace.twin(fn)
     if twin is not None:
         whole = (Batched(converters.rows(args[0], k)), *args[1:])
-        given = args
-        if (record := record_at_work()) is not None:
-            args = watched(record, fn, args, keywords)
-        try:
-            run = functools.partial(_apply, twin, args, keywords, k, randomness)
-            out = explained(fn, whole, keywords, run)
-        except ExampleError as failure:  # of another type, or what it says of the twin
-            raise first_row(fn, whole, keywords) or failure from None
-        if record is not None:
-            heeded(record, twin, (args, keywords), out)
+        given, record, again = args, record_at_work(), True
+        while again:
+            args = given if record is None else watched(record, fn, given, keywords)
+            calm = record is not None and not record.is_wild
+            try:
+                run = functools.partial(_apply, twin, args, keywords, k, randomness)
+                out = explained(fn, whole, keywords, run)
+            except ExampleError as failure:  # of another type, or what it says of the twin
+                raise first_row(fn, whole, keywords) or failure from None
+            again = record is not None and heeded(record, calm, twin, (args, keywords), out)
         if args is not given:
             out = ended(out)
         try:

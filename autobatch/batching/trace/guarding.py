@@ -31,7 +31,7 @@ from autobatch.presence.guards import (
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
 from autobatch.presence.record import is_finite
-from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, name_of
+from autobatch.presence.risks import HOLDING, PRODUCTS, is_steep, name_of
 
 _THREADS = Count(1)
 
@@ -55,7 +55,7 @@ def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
     for place, node in enumerate(graph.nodes):
         name, reads_wild = name_of(node.op), not wild.isdisjoint(node.reads())
         infinite = may_be_infinite(graph, node)
-        risky = infinite or name in STEEP
+        risky = infinite or is_steep(name, node.kwargs)
         if infinite or reads_wild:
             wild.update(out for out in node.outs if out is not None)
         if node.mutates or node.is_view or not node.grad:
@@ -278,12 +278,19 @@ def is_once(graph: Graph, node: Node) -> bool:
     return all(is_uniform(graph.metas[value]) for value in values)
 
 
+LOSSES = frozenset(
+    {"binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss", "soft_margin_loss"}
+)
+"""Pointwise, where they do not reduce; torch does not say so."""
+
+
 def broadcast_shape(graph: Graph, node: Node) -> tuple[Any, ...] | None:
     """The shape of what a pointwise operation gives for threads, if it can be that of its operands.
 
     One of another dtype might then count as another kind of number.
     """
-    if torch.Tag.pointwise not in node.op.tags or len(node.outs) != 1 or node.outs[0] is None:
+    is_pointwise = torch.Tag.pointwise in node.op.tags or name_of(node.op) in LOSSES
+    if not is_pointwise or len(node.outs) != 1 or node.outs[0] is None:
         return None
     shape = graph.metas[node.outs[0]].shape
     dtypes = {graph.metas[value].dtype for value in node.reads()}

@@ -22,7 +22,7 @@ from autobatch.batching.handed import Handed
 from autobatch.batching.host import making
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
-from autobatch.errors import LIMITS, AutobatchError, note_for
+from autobatch.errors import LIMITS, AutobatchError, Diagnostic, UnsupportedError, note_for
 from autobatch.explaining.kinds import sized
 from autobatch.forms import meant
 from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
@@ -33,6 +33,8 @@ from autobatch.vm import described
 from autobatch.vm.ways import Way, is_tail
 
 OF_THE_FRAME = frozenset(("delete", "global", "load_free", "load_outer", "free_box", "import"))
+OF_A_FUNCTION = frozenset(("__code__", "__defaults__", "__kwdefaults__"))
+"""What a function runs, and with which defaults."""
 Lookup = Callable[[FunctionType], Function | None]
 
 
@@ -101,6 +103,18 @@ class Closure(Handed):
 
     def __repr__(self) -> str:
         return f"<function {self.__qualname__} at {id(self):#x}>"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OF_A_FUNCTION:
+            raise UnsupportedError(
+                Diagnostic(
+                    f"A program may not give a function that it defines another `{name}`.",
+                    self.callee.function.span,
+                    "the function is defined here",
+                    hints=("define another function, or make it a parameter.",),
+                )
+            )
+        super().__setattr__(name, value)
 
     def held(self) -> list[Any]:
         callee = self.callee
