@@ -232,6 +232,43 @@ def test_derivatives_of_each_example_are_the_loops(program: Callable[..., Any], 
             )
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_product_that_nobody_needs(way: str) -> None:
+    """Its rows lie among others', of which some are needed."""
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        y = (x * x * x) * w
+        y = torch.relu(y) if x > 2e10 else torch.cos(x)
+        return small(x, w) if x.abs() > 10 else y
+
+    xs, w = torch.tensor(XS), torch.tensor(1.5)
+    expected = by_loop(program, xs, w)
+    batched = autobatch.vmap(program, in_dims=(0, None), plain="never", **WAYS[way])
+    for _ in range(3):
+        given, shared = xs.clone().requires_grad_(), w.clone().requires_grad_()
+        found = torch.autograd.grad(batched(given, shared).sum(), (given, shared))
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_layer_that_nobody_needs(way: str) -> None:
+    lin = torch.nn.Linear(2, 2)
+    xs = torch.tensor([[1.0, 2.0], [3e25, 1e25], [2e25, 2.0], [3e25, 1.0], [2.0, 1.0]])
+
+    def program(x: Tensor, n: Tensor) -> Tensor:
+        y = lin(x * x * x)
+        y = torch.relu(y) if n > 1 else torch.cos(x)
+        return x.sum() if n > 0 else y.sum()
+
+    batched = autobatch.vmap(program, plain="never", **WAYS[way])
+    for _ in range(3):
+        given = xs.clone().requires_grad_()
+        made = batched(given, torch.tensor([0, 1, 2, 1, 2])).sum()
+        weight, found = torch.autograd.grad(made, (lin.weight, given), materialize_grads=True)
+        assert weight.isfinite().all()
+        assert found.isfinite().all()
+
+
 def gone_round(h: Tensor, w: Tensor, steps: int) -> Tensor:
     """Of a state that overflows on the way nothing is seen in the end."""
     for _ in range(steps):

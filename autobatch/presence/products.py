@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from autobatch.compat import is_batched, is_wrapped, level_of, on_device, unwrap
 from autobatch.presence.guards import Fold, folded, watch
 from autobatch.presence.known import Known, Place
 from autobatch.presence.layers import differentiated, is_in_a_graph
-from autobatch.presence.masks import all_of
+from autobatch.presence.masks import all_of, is_nothing
 from autobatch.presence.operands import Operands, operands_of
 from autobatch.presence.record import Record, has_views, is_finite, may_spoil, record_at_work
 from autobatch.presence.risks import is_bare_norm, name_of
@@ -95,6 +96,8 @@ class Product:
         """Which rows somebody needed; None: all of them, or it cannot be told."""
         masks = [mask for place in self.places.values() for mask in place.masks(known)]
         mask = all_of(masks) if masks else None
+        if is_nothing(mask):
+            return on_device(np.zeros(0, np.int64), device)
         if mask is None or mask.all():
             return None
         mask = folded(mask, self.fold)
