@@ -233,6 +233,15 @@ def test_an_unknown_operation_hides_no_other_fault():
     ]
 
 
+def test_a_wrong_attribute_hides_the_flow_only_where_it_tells_of_it():
+    ops = (AT.op("%1 = getattr x", None), AT.op("%2 = add %1, %9"))
+    found = verify(function("f", "x", block(*ops, AT.give("%2"))))
+    assert [(fault.rule, fault.place) for fault in found] == [(11, (0, 0)), (14, (0, 1))]
+    ops = (AT.op("%1 = load_free", 3), AT.op("%2 = add %1, %9"))
+    found = verify(function("f", "x", block(*ops, AT.give("%2"))))
+    assert [fault.rule for fault in found] == [11]
+
+
 def test_what_has_been_found_right_is_judged_anew_where_it_stands_now():
     """Blocks are judged by themselves once, and the function that they are in when it is new."""
     left, right = collatz(), function("f", "x", block(AT.jump(1)), GIVE)

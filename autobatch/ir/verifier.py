@@ -20,7 +20,7 @@ Rules of form:
 13. A block with a handler forks and joins no calls and does not return.
 
 Rules of flow, judged where it is known what runs after what, and what it assigns (where rules 1 to
-3, 6 and 11 hold):
+3 and 6 hold, and 11 for operations whose attribute says that):
 
 14. A temporary has a value on every path to where it is read.
 15. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
@@ -76,8 +76,11 @@ FLOW: dict[int, form.Rule] = {
     18: flow.nested_functions_fit,
     19: flow.liveness_covered,
 }
-FLOWLESS = frozenset({1, 2, 3, 6, 11})
+FLOWLESS = frozenset({1, 2, 3, 6})
 """Rules of form without which nothing can be said of the flow."""
+ATTRIBUTES = 11
+TOLD_BY_ATTRIBUTES = frozenset({"delete", "free_box", "function", "load_free"})
+"""Operations whose attribute says what they read or assign."""
 RECORDS = {number: FORM[number] for number in (5, 6, 8, 9, 10, 11, 12, 13)}
 """Rules of form that look at one block at a time, whatever function it is in."""
 WHOLE = {number: rule for number, rule in FORM.items() if number not in RECORDS}
@@ -144,13 +147,20 @@ def _function_faults(function: Function) -> Iterator[Fault]:
     new = tuple(block for block in function.blocks if not _is_sound(block))
     are_sound = not any(_broken(RECORDS, replace(function, blocks=new)))
     found = list(_broken(WHOLE if are_sound else FORM, function))
-    if FLOWLESS.isdisjoint(fault.rule for fault in found):
+    if not any(_hides_flow(fault, function) for fault in found):
         found += _broken(FLOW, function)
     if are_sound:
         _sound.update((id(block), block) for block in new)
     if not found:
         _sound[id(function)] = function
     yield from found
+
+
+def _hides_flow(fault: Fault, function: Function) -> bool:
+    if fault.rule != ATTRIBUTES:
+        return fault.rule in FLOWLESS
+    op = dict(form.ops_of(function)).get(fault.place)
+    return op is None or op.name in TOLD_BY_ATTRIBUTES
 
 
 def _is_sound(record: Block | Function) -> bool:
