@@ -209,6 +209,17 @@ def skipping_one_of_two(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
     return h, n
 
 
+def beyond_64_bits(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    h, n = torch.zeros(3), 7
+    for row in x:
+        if row.sum() > limit:
+            h = torch.tanh(WEIGHT @ h + row)
+            n = n * 10**9 + 1
+        else:
+            h = torch.sin(WEIGHT @ h - row)
+    return h, n % 1000
+
+
 def failing(x: Tensor, limit: Tensor) -> Tensor:
     h, n = torch.zeros(3), 3
     for row in x:
@@ -238,6 +249,7 @@ PROGRAMS = (
     if_one,
     skipping,
     skipping_one_of_two,
+    beyond_64_bits,
     failing,
 )
 CROSSED = (
@@ -316,5 +328,6 @@ def test_what_begins_a_diamond() -> None:
         "if_one": 1,
         "skipping": 1,
         "skipping_one_of_two": 0,
+        "beyond_64_bits": 1,
         "failing": 1,
     }

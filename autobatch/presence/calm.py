@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import within_duals, within_level
-from autobatch.presence.record import Record, is_finite, may_be_infinite, record_at_work
+from autobatch.presence.record import (
+    Record,
+    has_sum,
+    is_finite,
+    may_be_infinite,
+    record_at_work,
+)
 from autobatch.saving.savers import decided, is_noted
 
 Look = Callable[[Tensor], bool]
@@ -26,12 +32,6 @@ Look = Callable[[Tensor], bool]
 def is_sound(tensor: Tensor) -> bool:
     """Whether all of it is finite, or nobody looks."""
     return not may_be_infinite(tensor) or tensor.device.type != "cpu" or is_finite(tensor)
-
-
-def has_sum(tensor: Tensor) -> bool:
-    """Whether all of a tensor of the CPU's, of no transform's, is finite, in the least time."""
-    total = tensor.detach().sum().item()
-    return bool(total - total == 0)
 
 
 def passed(tensor: Tensor) -> bool:

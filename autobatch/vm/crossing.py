@@ -66,17 +66,20 @@ def crossed(spin: Spinning, lap: Lap) -> Parts | None:
     taken = plain_decision(spin.state, branch, group)
     if taken is None:
         return None
-    if type(taken) is not bool:
-        (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
-        if len(yes) and len(no):
-            env = through(spin, diamond, (yes, no)) if diamond.is_tried() else None
-            if env is None:
-                return parted(spin.state, frame, branch, group, taken)
-            spin.track.forget()
-            group.env = env
-            return [(diamond.join, group)]
-        taken = bool(len(yes))
-    return [(branch.then if taken else branch.otherwise, group)]
+    if type(taken) is bool or (rows := apart(taken)) is None:
+        return [(branch.then if np.all(taken) else branch.otherwise, group)]
+    env = through(spin, diamond, rows) if diamond.is_tried() else None
+    if env is None:
+        return parted(spin.state, frame, branch, group, taken)
+    spin.track.forget()
+    group.env = env
+    return [(diamond.join, group)]
+
+
+def apart(taken: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """The rows that take a branch, and the others; None where all go one way."""
+    (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
+    return (yes, no) if len(yes) and len(no) else None
 
 
 def may_cross(spin: Spinning, diamond: Diamond) -> bool:
@@ -138,23 +141,16 @@ def run(spin: Spinning, arm: Arm, group: Group, ran: list[Ran]) -> bool:
     if within is None:
         return True
     assert type(branch) is Branch
-    calling, spin.state.tally.block = (
-        spin.state.tally.block,
-        (spin.frame.code.function.name, arm.label),
-    )
-    taken = plain_decision(spin.state, branch, group)
-    spin.state.tally.block = calling
+    with counting_at(spin, arm):
+        taken = plain_decision(spin.state, branch, group)
     if taken is None:
         return False
-    if type(taken) is not bool:
-        (yes,), (no,) = taken.nonzero(), (~taken).nonzero()
-        if len(yes) and len(no):
-            given = both(spin, within, group, (yes, no), ran)
-            group.env.update(given or {})
-            return given is not None
-        taken = bool(len(yes))
-    way = within.arms[not taken]
-    return way is None or run(spin, way, group, ran)
+    if type(taken) is bool or (rows := apart(taken)) is None:
+        way = within.arms[not np.all(taken)]
+        return way is None or run(spin, way, group, ran)
+    given = both(spin, within, group, rows, ran)
+    group.env.update(given or {})
+    return given is not None
 
 
 def arm_lap(spin: Spinning, arm: Arm, group: Group) -> Lap | None:

@@ -19,7 +19,7 @@ tensor from two tensors (``aliasing``), since what an arm assigns had other name
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -35,15 +35,21 @@ from autobatch.ir.dataflow import op_reads, op_writes
 from autobatch.ir.ops import INPLACE, OF_A_FRAME, info
 from autobatch.ir.program import Block, Branch, Jump, Label, Op, Var
 from autobatch.presence.arranging import Part, arranged
-from autobatch.values.cells import Cell, Column, Uniform, Value, is_mutable, join_bounds, read
+from autobatch.values.cells import (
+    NUMBER_DTYPES,
+    Cell,
+    Column,
+    Uniform,
+    Value,
+    fits_column,
+    is_mutable,
+    join_bounds,
+    read,
+)
 from autobatch.values.heap import selecting
 from autobatch.values.heap.merging import merged, same_uniforms
 from autobatch.values.strides import is_watched
 
-DTYPES: Mapping[type, torch.dtype] = {
-    bool: torch.bool, int: torch.int64, float: torch.float64,
-}  # fmt: skip
-"""Of columns of numbers."""
 MOST_MISSES, TRIED_AGAIN = 16, 64
 """How often a diamond may come to nothing before it is tried but once in so many times."""
 
@@ -138,19 +144,16 @@ def diamond_of(code: Coded, pc: Label) -> Diamond | None:
     branch = code.blocks[pc].terminator
     if type(branch) is not Branch or branch.then == branch.otherwise:
         return None
-    arms = [arm_of(code, way, pc) for way in (branch.then, branch.otherwise)]
-    first, second = arms
-    for join in {found[1] for found in arms if found is not None}:
-        one = None if branch.then == join else first
-        other = None if branch.otherwise == join else second
-        if any(found is not None and found[1] != join for found in (one, other)):
+    arms = {way: arm_of(code, way, pc) for way in (branch.then, branch.otherwise)}
+    for join in {found[1] for found in arms.values() if found is not None}:
+        ways = [(way == join, found) for way, found in arms.items()]
+        if not all(ends or (found is not None and found[1] == join) for ends, found in ways):
             continue
-        if (one is None and branch.then != join) or (other is None and branch.otherwise != join):
-            continue
-        found = Diamond((one and one[0], other and other[0]), join)
-        apart = sum(len(arm.labels) for arm in found.own) == len(found.labels)
-        if apart and (join <= pc or found.last < join):
-            return found
+        one, other = (None if ends or found is None else found[0] for ends, found in ways)
+        diamond = Diamond((one, other), join)
+        apart = sum(len(arm.labels) for arm in diamond.own) == len(diamond.labels)
+        if apart and (join <= pc or diamond.last < join):
+            return diamond
     return None
 
 
@@ -250,9 +253,9 @@ def kind_of(value: Value, device: torch.device) -> Hashable:
         return like(value.table, value.tag, 1) if value.is_whole else None
     if type(value) is not Uniform:
         return None
-    obj = value.obj
-    if type(obj) in DTYPES:
-        return type(obj).__name__, DTYPES[type(obj)], torch.Size(()), device, (False, False)
+    obj, tag = value.obj, type(value.obj).__name__
+    if fits_column(obj):
+        return tag, NUMBER_DTYPES[tag], torch.Size(()), device, (False, False)
     return like(obj, "tensor", 0) if type(obj) is Tensor and not value.shared else None
 
 

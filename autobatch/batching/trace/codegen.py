@@ -42,10 +42,10 @@ from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import NOTHING, in_place
-from autobatch.presence.calm import has_sum, held, look, sound
+from autobatch.presence.calm import held, look, sound
 from autobatch.presence.guards import ONE, is_watchful
 from autobatch.presence.products import product, product_over
-from autobatch.presence.record import met, wild
+from autobatch.presence.record import has_sum, met, wild
 from autobatch.structure import own_attribute
 
 Replay = Callable[..., tuple[Tensor, ...]]
