@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import partial
@@ -339,3 +340,108 @@ def test_what_is_one_operation_is_a_program_that_calls_it():
         for options in ({}, {"trace_after": 0, "plain": "never"}, {"engine": "sequential"}):
             (result,) = autobatch.execute(program, xs, **options)
             torch.testing.assert_close(result, func(xs))
+
+
+FACTORIAL = """
+program main -> out
+
+function main(n):
+  b0:
+    %1 = global factorial
+    %2 = const 1
+    call %1(n, one=%2) -> %3, then b1
+  b1:
+    %4 = global twice
+    %5 = call %4(%3)
+    %6 = global len
+    %7 = tuple %5, %5
+    %8 = call %6(%7)
+    %9 = add %5, %8
+    return %9
+
+function factorial(n, one):
+  b0:
+    %1 = le n, one
+    branch %1 ? b1 : b2
+  b1:
+    out = copy one
+    jump b4
+  b2:
+    %2 = sub n, one
+    %3 = global factorial
+    call %3(%2, one) -> %4, then b3
+  b3:
+    out = mul n, %4
+    jump b4
+  b4:
+    return out
+
+function twice(x):
+  b0:
+    %1 = add x, x
+    return %1
+"""
+
+
+@ENGINES
+@pytest.mark.parametrize("executor", ["vmap", "traced", "compiled"])
+def test_functions_of_a_text_call_each_other(engine, executor):
+    """No Python function belongs to it: its global names mean its functions, then builtins."""
+    n = torch.tensor([1, 5, 3, 0, 4, 2, 5])
+    options = {"engine": engine, "executor": executor, "trace_after": 0}
+    for _ in range(2):
+        (found,) = execute(autobatch.parse(FACTORIAL), n, **options)
+        assert found.tolist() == [2 * math.factorial(each) + 2 for each in n.tolist()]
+
+
+def test_a_default_that_no_function_has_has_to_be_given():
+    text = FACTORIAL.replace("function factorial(n, one)", "function factorial(n, one=...)")
+    assert execute(autobatch.parse(text), torch.tensor([3]))[0].tolist() == [14]
+    text = text.replace("call %1(n, one=%2)", "call %1(n)")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'one'"):
+        execute(autobatch.parse(text), torch.tensor([3]))
+
+
+def scaled(x, by):
+    if x > 2:
+        return helped(x) * by
+    return helped(x + by)
+
+
+def helped(x):
+    while x < 10:
+        x = x + 3
+    return x
+
+
+@ENGINES
+@pytest.mark.parametrize("passes", [None, []])
+def test_callees_run_as_the_program_has_them(engine, passes):
+    """Not as Python has them: of a text that was changed, and of a program that a pass changed."""
+    program = lower(scaled, passes=passes)
+    text = re.sub(r"const 3\b", "const 5", str(program))
+    changed = replace(program, functions={**program.functions, "helped": fives(program)})
+    for each in (changed, autobatch.parse(text)):
+        assert each.functions["scaled"] == program.functions["scaled"]
+        (found,) = execute(each, torch.tensor([1, 3, 9]), torch.tensor([2, 2, 2]), engine=engine)
+        assert found.tolist() == [13, 26, 28]
+    (found,) = execute(program, torch.tensor([1, 3, 9]), torch.tensor([2, 2, 2]), engine=engine)
+    assert found.tolist() == [12, 24, 24]
+
+
+def fives(program):
+    def five(op):
+        return replace(op, attr=5) if op.name == "const" and op.attr == 3 else op
+
+    old = program.functions["helped"]
+    blocks = [replace(block, ops=tuple(map(five, block.ops))) for block in old.blocks]
+    return replace(old, blocks=tuple(blocks))
+
+
+def test_a_callee_of_the_texts_own_lines_runs_in_place_of_pythons():
+    """A function that is written into the text has no place but there."""
+    head, _ = str(lower(scaled)).split("function helped", 1)
+    own = "function helped(x):\n  b0:\n    %1 = const 100\n    return %1\n\n"
+    tail = f"callable = <{scaled.__module__}.scaled>\n\nobjects\n  <{scaled.__module__}.scaled>: "
+    program = autobatch.parse(f"{head}{own}{tail}imported\n")
+    assert execute(program, torch.tensor([1, 3]), torch.tensor([2, 2]))[0].tolist() == [100, 200]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+import autobatch
+from autobatch import lower, parse
 from autobatch.errors import VerifierError
 from autobatch.ir.dataflow import liveness
+from autobatch.ir.fitting import fitted, misfit
 from autobatch.ir.printer import HEADER
 from autobatch.ir.program import CallShape, Function, Handler, Join, Op, Param, Program, UnpackShape
 from autobatch.ir.verifier import FLOW, FORM, check, verify
-from autobatch.passes import apply_pass
+from autobatch.passes import apply_pass, stages
 from autobatch.source import Span
 from tests.building import Lines, block, collatz, function, params
 from tests.goldens import assert_golden
@@ -47,7 +51,16 @@ BROKEN = [
     (5, replace(function("f", "x", GIVE), span=None), HEADER),
     (6, one_op("a b = neg x"), (0, 0)),
     (6, function("f", "x", block(AT.give(""))), (0, 0)),
-    (6, function("f", "x", block(AT.give("x"), modes=("a mode",))), (0, -1)),
+    (
+        6,
+        function(
+            "f",
+            "x",
+            block(AT.op("a mode = neg x"), AT.jump(1)),
+            block(AT.give("x"), modes=("a mode",)),
+        ),
+        (1, -1),
+    ),
     (7, function("f", "x, x", GIVE), HEADER),
     (7, function("f", (Param("x", "starred", False),), GIVE), HEADER),
     (7, function("f", (Param("x", "var_keyword", False), *params("y")), GIVE), HEADER),
@@ -237,9 +250,175 @@ def test_a_wrong_attribute_hides_the_flow_only_where_it_tells_of_it():
     ops = (AT.op("%1 = getattr x", None), AT.op("%2 = add %1, %9"))
     found = verify(function("f", "x", block(*ops, AT.give("%2"))))
     assert [(fault.rule, fault.place) for fault in found] == [(11, (0, 0)), (14, (0, 1))]
-    ops = (AT.op("%1 = load_free", 3), AT.op("%2 = add %1, %9"))
-    found = verify(function("f", "x", block(*ops, AT.give("%2"))))
-    assert [fault.rule for fault in found] == [11]
+
+
+NEG = AT.op("y = neg %8")
+NAMELESS = Op("neg", (None,), ("%8",), None, AT.span())
+WRONG = {
+    "a target that is no block": (3, block(AT.branch("%8", 1, 7))),
+    "a handler that is no block": (3, block(NEG, AT.jump(1), handler=Handler(7, "e"))),
+    "a call on to no block": (3, block(AT.call("%9", "x", "%8", 7))),
+    "no terminator": (2, block(NEG, NEG)),
+    "a name with a blank": (6, block(AT.op("a b = neg %8"), AT.jump(1))),
+    "a name that is no text": (6, block(NAMELESS, AT.jump(1))),
+    "what is captured": (11, block(AT.op("y = load_free", 3), AT.branch("%8", 1, 1))),
+    "what is deleted": (11, block(AT.op("delete", ["y"]), AT.branch("%8", 1, 1))),
+    "what is made": (11, block(AT.op("y = function", "g"), AT.branch("%8", 1, 1))),
+}
+
+
+@pytest.mark.parametrize("rule, first", WRONG.values(), ids=WRONG)
+def test_nothing_hides_faults_of_the_flow(rule, first):
+    """They are told of the ways that there are."""
+    then = block(AT.op("%1 = add x, %7"), AT.give("%9"))
+    found = [(fault.rule, fault.message[:2]) for fault in verify(function("f", "x", first, then))]
+    goes_on = 1 in first.successors()
+    assert found == [(rule, found[0][1]), (14, "%8"), *[(14, "%7"), (14, "%9")] * goes_on]
+
+
+@pytest.mark.parametrize("first", [block(AT.jump(7)), block(AT.op("delete", ["y"]), AT.jump(1))])
+def test_nothing_is_told_that_need_not_be_wrong(first):
+    """What is read behind a way that is not there, or behind a ``delete`` of nobody knows what."""
+    live = (frozenset({"x"}), frozenset({"x", "y"}))
+    then = block(AT.op("%1 = add x, y"), AT.give("%1"))
+    found = verify(replace(function("f", "x, y", first, then), live_in=live))
+    assert [fault.rule for fault in found] == [11 if first.ops else 3]
+
+
+CALLED = function("g", (*params("x"), Param("y", "positional", True)), GIVE)
+ANY = function("g", (Param("y", "var_positional", False), *KEYWORDS), GIVE)
+ONLY = function("g", (*params("x"), Param("y", "keyword_only", False)), GIVE)
+FITTING = [
+    (CALLED, 0, {}, "x is not given"),
+    (CALLED, 1, {}, None),
+    (CALLED, 2, {}, None),
+    (CALLED, 3, {}, "it takes 2 operands by place, and gets 3"),
+    (CALLED, 1, {"x": 1}, "x is given twice"),
+    (CALLED, 1, {"z": 1}, "it has no z to be given by name"),
+    (CALLED, 0, {"y": 1}, "x is not given"),
+    (CALLED, 0, {"y": 1, "x": 2}, None),
+    (ANY, 3, {"z": 1}, None),
+    (ONLY, 1, {}, "y is not given"),
+    (ONLY, 2, {"y": 1}, "it takes 1 operands by place, and gets 2"),
+    (ONLY, 1, {"y": 1}, None),
+]
+
+
+def calling(callee: Function, shape: CallShape, made: bool = False) -> Program:
+    """A program that calls a function, by its name or where it is made."""
+    operands = ", ".join(["x"] * (len(shape.positional) + len(shape.keywords)))
+    look = AT.op("%1 = function", callee) if made else AT.op("%1 = global", "g")
+    start = block(look, AT.call("x", "%1", operands, 1, shape))
+    within = {"nested": (callee,)} if made else {}
+    main = function("f", "x", start, GIVE, **within)
+    return Program({"f": main} if made else {"f": main, "g": callee}, "f", None, ("out",))
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("callee, count, named, why", FITTING)
+def test_calls_match_their_functions_parameters(callee, count, named, why, made):
+    shape = CallShape((False,) * count, tuple(named))
+    if made:
+        callee = replace(callee, name="f.g", params=tuple(map(given, callee.params)))
+        why = misfit(callee.params, shape)
+    program = calling(callee, shape, made)
+    found = verify(program)
+    if why is None:
+        assert found == [] and fitted(program) is program
+        return
+    assert [(fault.rule, fault.place) for fault in found] == [(23, (0, 1))]
+    assert found[0].message.endswith(f": {why}; a call that is to fail is `unfit`")
+    said = fitted(program)
+    assert verify(said) == [] and " unfit -> x" in str(said)
+    assert parse(str(said)) == said
+
+
+def given(param: Param) -> Param:
+    """The same without a default, which a function that is made would need an operand for."""
+    return replace(param, has_default=False)
+
+
+def test_starred_operands_may_fit():
+    assert verify(calling(CALLED, CallShape((True,)))) == []
+    assert verify(calling(CALLED, CallShape((), (None,)))) == []
+    found = verify(calling(CALLED, CallShape((False, False, False, True))))
+    assert [fault.rule for fault in found] == [23]
+
+
+def test_methods_have_their_receiver():
+    program = lower(Misfit().run)
+    assert [" unfit" in line for line in str(program).splitlines() if "call %" in line] == [
+        False,
+        True,
+        True,
+    ]
+    assert verify(program) == []
+
+
+class Misfit:
+    def step(self, x):
+        return x + 1
+
+    def run(self, x):
+        y = self.step(x)
+        if x > 10:
+            return self.step()
+        if x > 5:
+            return self.step(x, y)
+        return y
+
+
+def two(x, y):
+    while x < 10:
+        x = x + y
+    return x
+
+
+def calls_two(x):
+    return two(x, 1.0) if x > 0 else two(x, -x)
+
+
+def test_a_pass_that_breaks_a_call_is_named():
+    """Of calls that were sure before; what it lets be known of others is the program's own."""
+
+    def loses_an_operand(function: Function) -> Function:
+        if function.name != "two":
+            return function
+        param, first = function.params[1], function.blocks[0]
+        const = AT.op(f"{param.name} = const", 1.0)
+        start = replace(first, ops=(const, *first.ops))
+        return replace(function, params=function.params[:1], blocks=(start, *function.blocks[1:]))
+
+    with pytest.raises(VerifierError, match="After loses_an_operand the program") as raised:
+        list(stages(lower(calls_two), [loses_an_operand]))
+    assert str(raised.value).count("rule 23: the call does not fit two(x): it takes 1 ") == 2
+
+
+def alias(x):
+    def step(h, w):
+        return h * w
+
+    again = step
+    return again(x) if x > 3 else step(x, x)
+
+
+def test_a_pass_may_tell_what_the_programs_own_misfits_run():
+    def knows(function: Function) -> Function:
+        def named(block_):
+            end = block_.terminator
+            is_call = getattr(end, "callee", "") == "again"
+            return replace(block_, terminator=replace(end, callee="step")) if is_call else block_
+
+        return replace(function, blocks=tuple(map(named, function.blocks)))
+
+    program = lower(alias, passes=[])
+    assert " unfit" not in str(program)
+    ((_, after),) = stages(program, [knows])
+    assert str(after).count(" unfit") == 1
+    inputs = torch.tensor([1.0, 5.0])
+    with pytest.raises(TypeError, match=r"step\(\) missing 1 required positional argument: 'w'"):
+        autobatch.execute(after, inputs)
+    assert autobatch.execute(after, inputs[:1])[0].tolist() == [1.0]
 
 
 def test_what_has_been_found_right_is_judged_anew_where_it_stands_now():

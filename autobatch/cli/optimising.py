@@ -13,6 +13,7 @@ from pathlib import Path
 from autobatch.api import lower
 from autobatch.cli.target import CommandError, find_target
 from autobatch.errors import AutobatchError, OptionError
+from autobatch.ir.fitting import fitted
 from autobatch.ir.parser import inspected
 from autobatch.ir.program import Program
 from autobatch.ir.verifier import check
@@ -49,9 +50,9 @@ def parted(names: Iterable[str]) -> list[str | Sequence[Pass]]:
 
 def called(program: Program, name: str) -> Iterator[tuple[str, Program]]:
     """The same as ``stages``, of a pass that looks at calls."""
-    program = with_calls(program, name)
-    check(program, name)
-    yield name, program
+    made = with_calls(program, name)
+    check(made, name, program)
+    yield name, fitted(made)
 
 
 def names_in(text: str) -> list[str]:

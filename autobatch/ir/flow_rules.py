@@ -1,13 +1,17 @@
 """The verifier's rules of flow: each follows names along the paths of a function.
 
-In: a ``Function`` in which it is known what runs after what, and what it assigns. Out: findings as
-from ``form_rules``. A user's variable may be read where it has no value (that raises
+In: a ``Function`` whose fields have the right Python types and any content. Out: findings as from
+``form_rules``. A user's variable may be read where it has no value (that raises
 ``UnboundLocalError``, as in Python); temporaries, modes and boxes are lowering's own and may not.
+A way to a block that is not there ends where it begins: what is found is wrong on the ways that
+there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from autobatch.ir.dataflow import (
     liveness,
@@ -17,7 +21,10 @@ from autobatch.ir.dataflow import (
 )
 from autobatch.ir.form_rules import Finding, ops_of, terminators_of
 from autobatch.ir.printer import HEADER, Place
-from autobatch.ir.program import Function, Op, Terminator, Var
+from autobatch.ir.program import Block, Branch, Function, Op, Terminator, Var
+
+NOWHERE: Any = None
+"""What ends a block that leads to no block: it reads nothing."""
 
 
 def temporaries_defined(function: Function) -> Iterator[Finding]:
@@ -52,7 +59,7 @@ def modes_defined(function: Function) -> Iterator[Finding]:
 
 
 def _temporaries(names: tuple[Var, ...]) -> tuple[Var, ...]:
-    return tuple(name for name in names if name.startswith("%"))
+    return tuple(name for name in names if isinstance(name, str) and name.startswith("%"))
 
 
 def _reported(place: Place, reads: tuple[Var, ...], unbound: frozenset[Var]) -> Iterator[Finding]:
@@ -63,11 +70,34 @@ def _reported(place: Place, reads: tuple[Var, ...], unbound: frozenset[Var]) -> 
 
 def _unbound(function: Function) -> tuple[frozenset[Var], ...]:
     """For each block, the variables without a value at its start on some path from the entry."""
-    return unbound_before(function.blocks, [param.name for param in function.params])
+    return unbound_before(known_ways(function), [param.name for param in function.params])
+
+
+def known_ways(function: Function) -> tuple[Block, ...]:
+    """The blocks, without ways to what is no block, and without deleting what nobody can name."""
+    labels = range(len(function.blocks))
+    return tuple(_with_ways(_without_unknown(block), labels) for block in function.blocks)
+
+
+def _with_ways(block: Block, labels: range) -> Block:
+    if all(at in labels for at in block.successors()):
+        return block
+    handler, end = block.handler, block.terminator
+    if handler is not None and handler.target not in labels:
+        handler = None
+    known = [at for at in block.targets() if at in labels]
+    if isinstance(end, Branch) and known:
+        end = replace(end, then=known[0], otherwise=known[-1])
+    elif not known and block.targets():
+        reads = Op("tuple", (), terminator_reads(end), None, end.span)
+        return replace(block, ops=(*block.ops, reads), handler=handler, terminator=NOWHERE)
+    return replace(block, handler=handler, terminator=end)
 
 
 def _after(op: Op, unbound: frozenset[Var]) -> frozenset[Var]:
-    return unbound.union(op_writes(op)) if op.name == "delete" else unbound.difference(op.outs)
+    if op.name == "delete" and not _deletes_unknown(op):
+        return unbound.union(op_writes(op))
+    return unbound.difference(op.outs)
 
 
 def boxes_kept_apart(function: Function) -> Iterator[Finding]:
@@ -98,13 +128,14 @@ def _box_operands(op: Op) -> int:
 
 def captures_known(function: Function) -> Iterator[Finding]:
     for place, op in ops_of(function):
-        if op.name in ("load_free", "free_box") and op.attr not in function.free:
+        is_free = op.name in ("load_free", "free_box") and isinstance(op.attr, str)
+        if is_free and op.attr not in function.free:
             yield place, f"{op.attr} is not among the function's captured variables"
 
 
 def nested_functions_fit(function: Function) -> Iterator[Finding]:
     for place, op in ops_of(function):
-        if op.name != "function":
+        if op.name != "function" or not isinstance(op.attr, Function):
             continue
         if not any(op.attr is nested for nested in function.nested):
             yield place, f"{op.attr.name} is not among the nested functions"
@@ -115,7 +146,7 @@ def nested_functions_fit(function: Function) -> Iterator[Finding]:
 
 
 def liveness_covered(function: Function) -> Iterator[Finding]:
-    if not function.live_in:
+    if not function.live_in or any(_deletes_unknown(op) for _, op in ops_of(function)):
         return
     if len(function.live_in) != len(function.blocks):
         yield (
@@ -123,7 +154,19 @@ def liveness_covered(function: Function) -> Iterator[Finding]:
             f"live_in has {len(function.live_in)} sets, one a block is {len(function.blocks)}",
         )
         return
-    for label, live in enumerate(liveness(function.blocks)):
+    for label, live in enumerate(liveness(known_ways(function))):
         missing = sorted(live - function.live_in[label])
         if missing:
             yield (label, -1), f"live_in lacks {', '.join(missing)}"
+
+
+def _without_unknown(block: Block) -> Block:
+    if not any(map(_deletes_unknown, block.ops)):
+        return block
+    kept = tuple(op for op in block.ops if not _deletes_unknown(op))
+    return replace(block, ops=kept)
+
+
+def _deletes_unknown(op: Op) -> bool:
+    """Whether it takes the value of a variable that nobody can name."""
+    return op.name == "delete" and not isinstance(op.attr, str)

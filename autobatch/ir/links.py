@@ -15,6 +15,9 @@ from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import Call, Function, Join, Program, Var
 from autobatch.structure import own_attribute, own_attributes
 
+BY_HAND = "<program text>"
+"""The file of what has no place but in the text of a program."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -59,9 +62,10 @@ def linked(program: Program, code: FunctionType | None, owner: object) -> Links 
         if name in links or name not in program.functions:
             continue
         found: dict[Var, Link] = {}
-        for var, callee, link in looked_up(program.functions[name], code, owner):
-            meant = program.functions.get(link.function)
-            if meant is not None and is_of(meant, callee):
+        function = program.functions[name]
+        sites = looked_up(function, code, owner) if code else by_name(program, function)
+        for var, callee, link in sites:
+            if callee is None or meant(program.functions, callee) is not None:
                 found[var] = link
                 waiting.append((link.function, callee, owner if link.receiver else None))
         links[name] = found
@@ -92,19 +96,28 @@ def entry_of(program: Program) -> tuple[FunctionType | None, object]:
     return code, None
 
 
+def by_name(program: Program, function: Function) -> Iterator[tuple[Var, None, Link]]:
+    """Variables that name a function of a program that no Python function belongs to."""
+    for var, op in definitions_of(function).items():
+        if op is not None and op.name == "global":
+            named = program.functions.get(op.attr)
+            if named is not None and not named.free:
+                yield var, None, Link(op.attr)
+
+
 def looked_up(
-    function: Function, code: FunctionType | None, owner: object
+    function: Function, code: FunctionType, owner: object
 ) -> Iterator[tuple[Var, FunctionType, Link]]:
     """Variables that name a Python function: a global, or a method of the first parameter's."""
     definitions = definitions_of(function)
     first = function.params[0].name if function.params else None
     for var, op in definitions.items():
-        if op is None or code is None:
+        if op is None:
             continue
         if op.name == "global":
             callee = python_function(code.__globals__.get(op.attr))
             if callee is not None:
-                yield var, callee, Link(op.attr)
+                yield var, callee, Link(callee.__qualname__)
         elif op.name == "getattr" and op.args == (first,) and first not in definitions:
             callee = None if owner is None else method_of(owner, op.attr)
             if callee is not None:
@@ -128,6 +141,13 @@ def python_function(value: Any) -> FunctionType | None:
         value = value.__func__
     value = own_attribute(value, "__autobatch_function__", value)
     return value if isinstance(value, FunctionType) else None
+
+
+def meant(functions: Mapping[str, Function], callee: FunctionType) -> Function | None:
+    """What a program has of a Python function: lowered from it, or written by hand by its name."""
+    found = functions.get(callee.__qualname__)
+    is_its = found is not None and (found.span.file == BY_HAND or is_of(found, callee))
+    return found if is_its else None
 
 
 def is_of(function: Function, callee: FunctionType) -> bool:

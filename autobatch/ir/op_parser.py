@@ -124,7 +124,9 @@ def arguments(line: Line) -> tuple[tuple[Var, ...], CallShape]:
             line.fail("expected no more positional arguments after keywords", line.indent)
         else:
             keywords.append(how.removesuffix("=") if how != "**" else None)
-    return tuple(args), CallShape(tuple(positional), tuple(keywords), line.has(" entered"))
+    return tuple(args), CallShape(
+        tuple(positional), tuple(keywords), line.has(" entered"), line.has(" unfit")
+    )
 
 
 def argument(line: Line) -> tuple[str, Var]:

@@ -13,12 +13,11 @@ from typing import Any
 
 from autobatch.ir.call_types import CallTypes
 from autobatch.ir.function_parser import drafts
+from autobatch.ir.links import BY_HAND
 from autobatch.ir.objects import Absent, Unresolved, imported
 from autobatch.ir.program import EventShape, Function, Program, Var
 from autobatch.ir.scanner import Line, Text
 from autobatch.ir.verifier import check
-
-FILE = "<program text>"
 
 
 def parse(text: str, objects: Mapping[str, object] | None = None) -> Program:
@@ -38,7 +37,7 @@ def parse(text: str, objects: Mapping[str, object] | None = None) -> Program:
     """
     if not isinstance(text, str):
         raise TypeError(f"autobatch.parse reads the text of a program, a str; it got {text!r}")
-    return read(Text(FILE, text), objects or {}, _given)
+    return read(Text(BY_HAND, text), objects or {}, _given)
 
 
 def inspected(text: str, file: str) -> Program:

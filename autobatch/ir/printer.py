@@ -13,7 +13,7 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
     block      = LABEL {clause} ":" {operation} terminator
                  [LABEL "converted, to the end of" LABEL ":" {operation} terminator]
     clause     = "under" vars | "except" VAR "->" LABEL
-    operation  = [outs "="] ("call" | "fork") VAR "(" arguments ")" ["entered"] place
+    operation  = [outs "="] ("call" | "fork") VAR "(" arguments ")" {how} place
                | [outs "="] OP [attribute] place                      (OP has no operands)
                | [outs "="] OP ["[" attribute "]"] [vars] place
     outs       = VAR ":" type | vars                                  (type is that of ir.types)
@@ -23,10 +23,11 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
                | "(" arguments ")"                     (of a deferred call, "_" for each operand)
     terminator = "jump" LABEL place
                | "branch" VAR "?" LABEL ":" LABEL place
-               | "call" VAR "(" arguments ")" ["entered"] "->" VAR [":" type] ", then" LABEL place
+               | "call" VAR "(" arguments ")" {how} "->" VAR [":" type] ", then" LABEL place
                | "join, then" LABEL place
                | "return" VAR place
                | "raise" VAR ["from" VAR] place
+    how        = "entered" | "unfit"
     arguments  = {VAR | "*" VAR | NAME "=" VAR | "**" VAR}, parted by ", "
     vars       = VAR {", " VAR}
     names      = NAME {", " NAME}
@@ -45,7 +46,9 @@ the same line if that is not said. FILE, a file's last name, is left out where i
 function; the table says the whole path. What was inlined says ``from`` where it was called, the
 innermost call first. What is ``generated`` is code of a generator expression, which raises no
 ``StopIteration``. A line without a place is a source of its own: its records stand there, in the
-text. A call is ``entered`` where a ``with`` statement enters what it gives.
+text. A call is ``entered`` where a ``with`` statement enters what it gives, and ``unfit`` where it
+fits no parameters of the function that it is sure to run: threads that come to it raise
+``TypeError``.
 
 A type says what an operation gives, or a call, where that is known and the operation does not say
 it: it is what literals and declared shapes come to (``ir.inference``), through the calls of global
@@ -224,11 +227,11 @@ def format_terminator(terminator: Terminator, known: Type | None = None) -> str:
 def _header(function: Function, outer: Function | None, names: Names) -> str:
     captures = f" captures {', '.join(map(name_text, function.free))}" if function.free else ""
     within = f" in {names.of(outer)}" if outer is not None else ""
-    text = f"function {names.of(function)}({_params(function.params)}){captures}{within}:"
+    text = f"function {names.of(function)}({params_text(function.params)}){captures}{within}:"
     return f"{text}  # {_place(function, '', names)}"
 
 
-def _params(params: tuple[Param, ...]) -> str:
+def params_text(params: tuple[Param, ...]) -> str:
     """Parameters as Python writes them, with the bare ``/`` and ``*`` that their kinds need."""
     parts: list[str] = []
     last = None
@@ -307,7 +310,7 @@ def _arguments(shape: CallShape, args: tuple[str, ...]) -> str:
     stars += ["**" if name is None else f"{name_text(name)}=" for name in shape.keywords]
     stars += ["?"] * (len(args) - len(stars))  # operands that a broken shape does not place
     given = ", ".join(f"{star}{arg}" for star, arg in zip(stars, args, strict=False))
-    return f"({given}){' entered' if shape.entered else ''}"
+    return f"({given}){' entered' if shape.entered else ''}{' unfit' if shape.unfit else ''}"
 
 
 def _raise(terminator: Any) -> str:

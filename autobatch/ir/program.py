@@ -12,7 +12,7 @@ Everything here is immutable and free of torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import CodeType
@@ -35,12 +35,14 @@ class CallShape:
 
     ``positional[i]`` tells whether the i-th operand is starred (``*x``);
     ``keywords[j]`` is the name that the j-th following operand is passed by, None for ``**x``.
-    ``entered``: a ``with`` statement enters what the call gives.
+    ``entered``: a ``with`` statement enters what the call gives. ``unfit``: no parameters of the
+    function that it is sure to run fit, so that it raises ``TypeError`` (see ``ir.fitting``).
     """
 
     positional: tuple[bool, ...]
     keywords: tuple[str | None, ...] = ()
     entered: bool = False
+    unfit: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -276,6 +278,16 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<Function {self.name} of {len(self.blocks)} blocks>"
+
+    def nesting(self, nested: Sequence[Function]) -> Function:
+        """The function with others nested in it, one for each, which its operations make."""
+        new = {id(old): inner for old, inner in zip(self.nested, nested, strict=True)}
+
+        def changed(op: Op) -> Op:
+            return replace(op, attr=new[id(op.attr)]) if op.name == "function" else op
+
+        blocks = (replace(block, ops=tuple(map(changed, block.ops))) for block in self.blocks)
+        return replace(self, nested=tuple(nested), blocks=tuple(blocks))
 
     def walk(self) -> Iterator[Function]:
         """This function and the ones nested in it, outermost first."""

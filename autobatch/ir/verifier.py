@@ -19,8 +19,8 @@ Rules of form:
 12. The shape of a call places each operand, and no keyword twice.
 13. A block with a handler forks and joins no calls and does not return.
 
-Rules of flow, judged where it is known what runs after what, and what it assigns (where rules 1 to
-3 and 6 hold, and 11 for operations whose attribute says that):
+Rules of flow, judged on the ways that there are (where rule 1 holds, and rule 19 where a ``delete``
+says of what):
 
 14. A temporary has a value on every path to where it is read.
 15. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
@@ -35,10 +35,11 @@ Rules of a program:
 21. The result has at least one leaf.
 22. Event shapes are declared of parameters of the entry that take an input; they are tuples of
     sizes from 0 on, or None for any.
+23. Calls match the parameters of the functions that they are sure to run, or are ``unfit``: the
+    threads that come to such a call raise ``TypeError``, as in Python. (Judged where rules 6, 7,
+    9, 11 and 20 hold.)
 
-That the entry block has no predecessor is not a rule: a function may begin with a loop. Nor is that
-a call fits its function's parameters: where it does not, the threads that come to it raise
-``TypeError``, as in Python. A pass that binds arguments leaves such a call as it is.
+That the entry block has no predecessor is not a rule: a function may begin with a loop.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from weakref import WeakValueDictionary
 from autobatch.errors import Diagnostic, VerifierError
 from autobatch.ir import flow_rules as flow
 from autobatch.ir import form_rules as form
+from autobatch.ir.fitting import misfits
 from autobatch.ir.printer import HEADER, Place, function_lines
 from autobatch.ir.program import Block, Function, Program
 
@@ -76,13 +78,10 @@ FLOW: dict[int, form.Rule] = {
     18: flow.nested_functions_fit,
     19: flow.liveness_covered,
 }
-FLOWLESS = frozenset({1, 2, 3, 6})
-"""Rules of form without which nothing can be said of the flow."""
-ATTRIBUTES = 11
-TOLD_BY_ATTRIBUTES = frozenset({"delete", "free_box", "function", "load_free"})
-"""Operations whose attribute says what they read or assign."""
 RECORDS = {number: FORM[number] for number in (5, 6, 8, 9, 10, 11, 12, 13)}
 """Rules of form that look at one block at a time, whatever function it is in."""
+TOLD_OF_CALLS = frozenset({6, 7, 9, 11, 20})
+"""Rules without which nobody can say what a call runs."""
 WHOLE = {number: rule for number, rule in FORM.items() if number not in RECORDS}
 
 _sound: WeakValueDictionary[int, Block | Function] = WeakValueDictionary()
@@ -103,14 +102,23 @@ class Fault:
         return f"rule {self.rule}: {self.message}"
 
 
-def verify(subject: Function | Program) -> list[Fault]:
-    """All faults, in the order of functions and, within one, of rules."""
-    return list(_faults(subject))
+def verify(subject: Function | Program, before: Program | None = None) -> list[Fault]:
+    """All faults, in the order of functions and, within one, of rules; those of calls at the end.
+
+    ``before`` is what a pass made a program of: rule 23 is of calls that were sure there.
+    """
+    if isinstance(subject, Function):
+        return list(_faults(subject))
+    found = [*_program_faults(subject)]
+    if all(fault.rule not in TOLD_OF_CALLS for fault in found):
+        for message, function, place in misfits(subject, before):
+            found.append(Fault(23, message, function, place))
+    return found
 
 
-def check(subject: Function | Program, stage: str) -> None:
+def check(subject: Function | Program, stage: str, before: Program | None = None) -> None:
     """Raise ``VerifierError`` if there are faults after ``stage`` (lowering, or a pass)."""
-    faults = verify(subject)
+    faults = verify(subject, before)
     if faults:
         count = "a rule is broken" if len(faults) == 1 else f"{len(faults)} rules are broken"
         headline = f"After {stage} the program is not valid: {count}."
@@ -134,33 +142,23 @@ def _annotated(function: Function | None, faults: Sequence[Fault]) -> str:
     return "\n".join(lines)
 
 
-def _faults(subject: Function | Program) -> Iterator[Fault]:
-    if isinstance(subject, Program):
-        yield from _program_faults(subject)
-    else:
-        for function in subject.walk():
-            if not _is_sound(function):
-                yield from _function_faults(function)
+def _faults(outer: Function) -> Iterator[Fault]:
+    for function in outer.walk():
+        if not _is_sound(function):
+            yield from _function_faults(function)
 
 
 def _function_faults(function: Function) -> Iterator[Fault]:
     new = tuple(block for block in function.blocks if not _is_sound(block))
     are_sound = not any(_broken(RECORDS, replace(function, blocks=new)))
     found = list(_broken(WHOLE if are_sound else FORM, function))
-    if not any(_hides_flow(fault, function) for fault in found):
+    if function.blocks:
         found += _broken(FLOW, function)
     if are_sound:
         _sound.update((id(block), block) for block in new)
     if not found:
         _sound[id(function)] = function
     yield from found
-
-
-def _hides_flow(fault: Fault, function: Function) -> bool:
-    if fault.rule != ATTRIBUTES:
-        return fault.rule in FLOWLESS
-    op = dict(form.ops_of(function)).get(fault.place)
-    return op is None or op.name in TOLD_BY_ATTRIBUTES
 
 
 def _is_sound(record: Block | Function) -> bool:

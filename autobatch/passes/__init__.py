@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from operator import is_
 
 from autobatch.errors import OptionError
-from autobatch.ir.program import Block, Function, Op, Program
+from autobatch.ir.fitting import fitted
+from autobatch.ir.program import Function, Program
 from autobatch.ir.verifier import check
 from autobatch.passes.clean_up import ROUND, clean_up
 from autobatch.passes.common_subexpressions import share_expressions
@@ -97,8 +98,10 @@ def stages(program: Program, passes: Sequence[Pass]) -> Iterator[tuple[str, Prog
     functions = {name: without_converted(f) for name, f in program.functions.items()}
     for each in passes:
         functions = {name: apply_pass(each, function) for name, function in functions.items()}
-        program = replace(program, functions=functions)
-        check(program, pass_name(each))
+        made = replace(program, functions=functions)
+        check(made, pass_name(each), program)
+        program = fitted(made)
+        functions = program.functions
         yield pass_name(each), program
 
 
@@ -114,10 +117,8 @@ def apply_pass(each: Pass, function: Function) -> Function:
         return function
     if not function.nested:
         return _applied(each, function)
-    nested = tuple(apply_pass(each, inner) for inner in function.nested)
-    new = {id(old): inner for old, inner in zip(function.nested, nested, strict=True)}
-    blocks = tuple(_with_nested(block, new) for block in function.blocks)
-    return _applied(each, replace(function, nested=nested, blocks=blocks))
+    nested = [apply_pass(each, inner) for inner in function.nested]
+    return _applied(each, function.nesting(nested))
 
 
 def _applied(each: Pass, function: Function) -> Function:
@@ -146,15 +147,6 @@ def _is_same(made: Function, function: Function) -> bool:
     return all(
         getattr(made, each.name) is getattr(function, each.name) for each in fields(Function)
     )
-
-
-def _with_nested(block: Block, new: dict[int, Function]) -> Block:
-    """``block`` with the operations that make nested functions making the new ones."""
-
-    def changed(op: Op) -> Op:
-        return replace(op, attr=new[id(op.attr)]) if op.name == "function" else op
-
-    return replace(block, ops=tuple(changed(op) for op in block.ops))
 
 
 __all__ = [

@@ -1,16 +1,18 @@
 """``execute``: a lowered program, run as it stands, on a batch of inputs.
 
 In: a ``Program`` and one input per variable of ``program.in_vars`` (what the program's callable
-is already bound to excepted). Out: a list in the order of ``program.out_vars``. The entry
-function that runs is ``program.main``, changed or written by hand as it may be; its callees are
-found by identity when they are called, as always.
+is already bound to excepted). Out: a list in the order of ``program.out_vars``. What runs is the
+program, changed or written by hand as it may be. Callees are found by identity when they are
+called, as always; one that the program has runs as it has it. Where no Python function belongs to
+the program, global names mean its functions.
 """
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -25,9 +27,16 @@ from autobatch.arguments.mapped import Mapped, objects
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.replaced import NOTHING, look
 from autobatch.compiled import Plans
-from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
+from autobatch.errors import (
+    AutobatchError,
+    Diagnostic,
+    OptionError,
+    StackingError,
+    UnknownOptionError,
+)
 from autobatch.frontend import MISSING
 from autobatch.ir.form_rules import shapes_fit
+from autobatch.ir.links import meant
 from autobatch.ir.printer import sizes
 from autobatch.ir.program import EventShape, Function, Param, Program
 from autobatch.ir.verifier import check
@@ -87,12 +96,12 @@ def execute(
     replaced = look()
     if replaced is not NOTHING:
         cache = cache.setdefault(("replaced", replaced), {})
-    code = Code.of(entry.main)
-    # Its own, by identity, which is its as long as it is kept.
-    _, code.plans = cache.setdefault(("machine code", id(program.main)), (program.main, Plans()))
     library = ProgramLibrary(
-        function=entry.function, code=code, writes=settings.writes, replaced=replaced
+        functions=program.functions, cache=cache, writes=settings.writes, replaced=replaced
     )
+    library.note(entry.function, entry.main, entry.has_defaults)
+    for function, record in entry.others:
+        library.note(function, record, has_defaults=False)
     result = of_its_own(run(entry.called, batch, settings, library, cache=cache), batch)
     return [plain(leaf) for leaf in ordered(result, program.out_vars)]
 
@@ -111,7 +120,7 @@ def settings_of(options: dict[str, Any]) -> Options:
             f"on_error is {settings.on_error!r}; execute gives the leaves of one result, so it "
             "must be 'raise'."
         )
-    return settings
+    return settings.updated({"plain": "never"})  # plain Python would run what it is lowered from
 
 
 # The program as something to call.
@@ -119,7 +128,11 @@ def settings_of(options: dict[str, Any]) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``called`` is what a run calls; it ends in ``function``, whose lowering is ``main``."""
+    """``called`` is what a run calls; it ends in ``function``, whose lowering is ``main``.
+
+    ``others`` are stand-ins for all of the program's functions, and what they run, where no Python
+    function belongs to it.
+    """
 
     called: Callable[..., Any]
     function: FunctionType
@@ -127,13 +140,13 @@ class Entry:
     bound: int = 0
     named: frozenset[str] = frozenset()
     has_defaults: bool = True
+    others: Sequence[tuple[FunctionType, Function]] = ()
 
     @classmethod
     def of(cls, program: Program) -> Entry:
         main = program.main
         if not main.live_in:  # made by hand: no pass has looked at it
             check(program, "building")
-            main = apply_pass(annotate_liveness, main)
         if isinstance(program.callable, FunctionType) and is_calling(program.callable):
             return cls(program.callable, program.callable, main)
         target = resolve_object(program.callable, [], {})
@@ -141,8 +154,7 @@ class Entry:
         if target.effect == "construct":
             function, bound = target.callee.__init__, 1
         if target.effect not in ("program", "construct") or not isinstance(function, FunctionType):
-            stub = stand_in(main)
-            return cls(stub, stub, main, has_defaults=False)
+            return cls.by_name(program)
         missing = set(main.free) - set(function.__code__.co_freevars)
         if missing:
             raise OptionError(
@@ -151,44 +163,86 @@ class Entry:
             )
         return cls(program.callable, function, main, bound, frozenset(target.kwargs))
 
+    @classmethod
+    def by_name(cls, program: Program) -> Entry:
+        """Of a program that no Python function belongs to: names mean what it has by them."""
+        if program.main.free:
+            raise OptionError(
+                f"The program {program.entry} reads captured variables "
+                f"({', '.join(program.main.free)}), but its callable is no Python function that "
+                "has them."
+            )
+        namespace: dict[str, Any] = {"__builtins__": builtins, "__name__": "<program>"}
+        plain = [each for each in program.functions.values() if not each.free]
+        others = [(stand_in(each, namespace), each) for each in plain]
+        namespace.update((each.name, function) for function, each in others)
+        stub = namespace[program.main.name]
+        return cls(stub, stub, program.main, has_defaults=False, others=others)
+
     def open_params(self) -> list[Param]:
         """The parameters that inputs are for."""
         return [param for param in self.main.params[self.bound :] if param.name not in self.named]
 
 
-def stand_in(main: Function) -> FunctionType:
-    """A Python function to run a program by that no Python function belongs to."""
-    if main.free:
-        raise OptionError(
-            f"The program {main.name} reads captured variables ({', '.join(main.free)}), "
-            "but its callable is no Python function that has them."
-        )
+def stand_in(function: Function, namespace: dict[str, Any]) -> FunctionType:
+    """A Python function to run one of a program's by that no Python function belongs to."""
 
     def program(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a program runs by its lowering")
 
-    namespace = {"__builtins__": builtins, "__name__": "<program>"}
-    code = program.__code__.replace(co_name=main.name, co_qualname=main.name)
-    made = FunctionType(code, namespace, main.name)
-    # No function has the defaults, so every parameter must get an input; these are never seen.
-    optional = [param for param in main.params if param.has_default]
-    named = [param.name for param in optional if param.kind == "keyword_only"]
-    made.__kwdefaults__ = dict.fromkeys(named)
-    made.__defaults__ = (None,) * (len(optional) - len(named))
-    return made
+    code = program.__code__.replace(co_name=function.name, co_qualname=function.name)
+    return FunctionType(code, namespace, function.name)
+
+
+def without_defaults(function: Function) -> Function:
+    """The same, of which every parameter has to be given: no Python function has the defaults."""
+    if not any(param.has_default for param in function.params):
+        return function
+    params = tuple(replace(param, has_default=False) for param in function.params)
+    return replace(function, params=params)
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class ProgramLibrary(Library):
-    """The process's library, but for one function, which runs the program's own lowering."""
+    """The process's library, but for the functions of a program, which run as it has them.
 
-    function: FunctionType
-    code: Code
+    ``cache`` keeps their machine code.
+    """
+
+    functions: Mapping[str, Function]
+    cache: dict[Any, Any]
+
+    def note(self, function: FunctionType, record: Function, has_defaults: bool = True) -> Code:
+        """Have a Python function run as a record says."""
+        lively = record if record.live_in else apply_pass(annotate_liveness, record)
+        made = lively if has_defaults else without_defaults(lively)
+        code = self.codes[key_of(function)] = self.made(made)
+        # Its own, by identity, which is its as long as it is kept.
+        _, code.plans = self.cache.setdefault(("machine code", id(record)), (record, Plans()))
+        return code
 
     def code_of(self, function: FunctionType, receiver: object = MISSING) -> Code:
-        if function.__code__ is self.function.__code__:
-            return self.code
-        return LIBRARY.under(None, self.writes).code_of(function, receiver)
+        code = self.codes.get(key_of(function))
+        if code is not None:
+            return code
+        record = self.record_of(function)
+        others = LIBRARY.under(None, self.writes)
+        if record is None:
+            return others.code_of(function, receiver)
+        with suppress(AutobatchError):  # it may have a record and yet no source
+            code = others.code_of(function, receiver)
+        if code is None or code.function != record:
+            return self.note(function, record)
+        return code
+
+    def record_of(self, function: FunctionType) -> Function | None:
+        """What the program has of a Python function; None if it has none of it."""
+        record = None if is_calling(function) else meant(self.functions, function)
+        return None if record is None or record.yields is not None else record
+
+
+def key_of(function: FunctionType) -> tuple[object, ...]:
+    return function.__code__.co_filename, function.__code__
 
 
 # Inputs and outputs.

@@ -23,6 +23,7 @@ from autobatch.errors import AutobatchError
 from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_function, lower_program
 from autobatch.ir.definitions import definitions_of
+from autobatch.ir.fitting import fitted
 from autobatch.ir.ops import info
 from autobatch.ir.program import Function, Program
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
@@ -517,7 +518,7 @@ class Library:
         found = function_of(callable_)
         function, receiver = found if found is not None else (callable_, MISSING)
         program = lower_program(function, self.resolver, receiver=receiver, transform=self.passed)
-        return Program(program.functions, program.entry, callable_, program.out_vars)
+        return fitted(Program(program.functions, program.entry, callable_, program.out_vars))
 
 
 def gives_anything(purity: Purity) -> Purity:
