@@ -155,7 +155,7 @@ def liveness_covered(function: Function) -> Iterator[Finding]:
         )
         return
     for label, live in enumerate(liveness(known_ways(function))):
-        missing = sorted(live - function.live_in[label])
+        missing = sorted(map(str, live - function.live_in[label]))
         if missing:
             yield (label, -1), f"live_in lacks {', '.join(missing)}"
 

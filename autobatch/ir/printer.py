@@ -175,7 +175,7 @@ def _lines(function: Function, outer: Function | None, names: Names) -> Iterator
         for index, op in enumerate(block.ops):
             text = _operation(op, names, types[index])
             yield (label, index), _line(text, op, function, names)
-        known = types[-1] if type(block.terminator).__name__ == "Call" and function.types else None
+        known = types[-1] if type(block.terminator).__name__ == "Call" else None
         text = format_terminator(block.terminator, known)
         yield (label, len(block.ops)), _line(text, block.terminator, function, names)
         if block.converted is not None:
@@ -201,11 +201,14 @@ def _converted(
 def _types_of(label: int, function: Function) -> tuple[Type | None, ...]:
     """What the operations of a block are known to give, and those that it is converted to.
 
-    Then what its call is known to return, if it ends in one.
+    Then what its call is known to return, if it ends in one. Nothing is where other blocks were
+    noted.
     """
     block = function.blocks[label]
-    ops = (*block.ops, *(() if block.converted is None else block.converted.ops))
-    return function.types[label] if function.types else (None,) * len(ops)
+    count = len(block.ops) + (0 if block.converted is None else len(block.converted.ops))
+    count += type(block.terminator).__name__ == "Call"
+    noted = function.types[label] if label < len(function.types) else ()
+    return noted if len(noted) == count else (None,) * count
 
 
 def format_op(op: Op) -> str:
@@ -231,6 +234,10 @@ def _header(function: Function, outer: Function | None, names: Names) -> str:
     return f"{text}  # {_place(function, '', names)}"
 
 
+def vars_text(names: tuple[str, ...]) -> str:
+    return ", ".join(map(str, names))
+
+
 def params_text(params: tuple[Param, ...]) -> str:
     """Parameters as Python writes them, with the bare ``/`` and ``*`` that their kinds need."""
     parts: list[str] = []
@@ -247,7 +254,7 @@ def params_text(params: tuple[Param, ...]) -> str:
 
 
 def _modes(block: Block) -> str:
-    return f" under {', '.join(block.modes)}" if block.modes else ""
+    return f" under {vars_text(block.modes)}" if block.modes else ""
 
 
 def _handler(block: Block) -> str:
@@ -276,13 +283,13 @@ def _spot(span: Span, file: str, names: Names) -> str:
 
 def _operation(op: Op, names: Names, known: Type | None = None) -> str:
     said = "" if known is None else f": {known}"
-    outs = f"{', '.join(op.outs)}{said} = " if op.outs else ""
+    outs = f"{vars_text(op.outs)}{said} = " if op.outs else ""
     if op.name in ("call", "fork") and op.args and type(op.attr).__name__ == "CallShape":
         return f"{outs}{op.name} {op.args[0]}{_arguments(op.attr, op.args[1:])}"
     attr = _attribute(op.name, op.attr, names)
     if op.args:
         bracketed = f"[{attr}]" if attr else ""
-        return f"{outs}{op.name}{bracketed} {', '.join(op.args)}"
+        return f"{outs}{op.name}{bracketed} {vars_text(op.args)}"
     return f"{outs}{op.name} {attr}".rstrip()
 
 
