@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -84,9 +85,6 @@ def metropolis(x, steps, thresholds):
             x, density = proposal, proposed
         samples.append(x)
     return torch.stack(samples), Categorical(logits=torch.stack(samples)).entropy()
-
-
-QUIET = (chain, filtered, counted, helped, log_density, metropolis)
 
 
 def adds_in_place(x):
@@ -269,12 +267,112 @@ OF_TWO = (
     *(compared_by_operator, counted_in_a_list, into_out_by_stars, by_a_key),
 )
 
+
+class Bare:
+    """Whose instances only have attributes."""
+
+
+@dataclass
+class State:
+    h: Tensor
+    n: int = 0
+
+
+@dataclass
+class Making:
+    h: Tensor
+    made: list[Any] = field(default_factory=lambda: [1])
+
+
+class Computed(Bare):
+    @property
+    def total(self):
+        self.h += 1
+        return self.h
+
+
+class Noting(Bare):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value.add_(1))
+
+
+class Kind(type):
+    def __call__(cls, h):
+        h += 1
+        return super().__call__()
+
+
+class Counted(metaclass=Kind):
+    pass
+
+
+def held_in_an_object(x):
+    held = Bare()
+    held.h, held.n = x, 1
+    if x > 0:
+        held.h, held.n = x * 2, held.n + 1
+    return held.h * held.n
+
+
+def held_in_a_dataclass(x):
+    held = State(x)
+    while held.h < 3:
+        held.h = held.h + 1
+        held.n = held.n + 1
+    return held.h * held.n
+
+
+def added_to_in_an_object(x):
+    held = Bare()
+    held.h = x
+    held.h += 1
+    return x
+
+
+def compared_as_dataclasses(x, y):
+    return 1 if State(x) == State(y) else 0
+
+
+def made_by_a_factory(x):
+    return Making(x).h
+
+
+def computed_by_a_property(x):
+    held = Computed()
+    held.h = x
+    return held.total
+
+
+def noted_when_set(x):
+    held = Noting()
+    held.h = x
+    return x
+
+
+def made_by_a_metaclass(x):
+    Counted(x)
+    return x
+
+
+def set_on_what_is_not_known(x, held):
+    held.h = x
+    return x
+
+
 TELLING = (
+    *(added_to_in_an_object, compared_as_dataclasses, made_by_a_factory, computed_by_a_property),
+    *(noted_when_set, made_by_a_metaclass, set_on_what_is_not_known),
     *(adds_in_place, maybe_a_tensor, method_in_place, into_out, compares, contains),
     *(asks_id, points, by_helper, by_argument, made_of_own, by_keyword),
     *(of_a_class_of_ones_own, of_one_that_existed, of_what_holds_one, draws),
     has_a_score_that_writes,
     *OF_TWO,
+)
+
+
+QUIET = (
+    *(chain, filtered, counted, helped, log_density, metropolis),
+    *(held_in_an_object, held_in_a_dataclass),
 )
 
 

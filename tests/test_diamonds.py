@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -232,7 +233,104 @@ def failing(x: Tensor, limit: Tensor) -> Tensor:
     return h
 
 
+def in_a_dict(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor, int]:
+    state = {"h": torch.zeros(3), "g": torch.ones(3), "n": 0}
+    for row in x:
+        if row.sum() > limit:
+            state["h"] = torch.tanh(WEIGHT @ state["h"] + row)
+            state["n"] = state["n"] + 1
+        else:
+            state["g"] = torch.sin(state["g"] - state["h"])
+    return state["h"], state["g"], state["n"]
+
+
+def in_a_list(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """Both ways assign its last item, by two indices."""
+    state = [torch.zeros(3), torch.ones(3)]
+    for row in x:
+        if row.sum() > limit:
+            state[0], state[1] = torch.tanh(WEIGHT @ state[1] + row), state[0]
+        else:
+            state[-1] = torch.sin(state[0] - row)
+    return state[0], state[1]
+
+
+class Cell:
+    """Has attributes alone."""
+
+
+@dataclass
+class State:
+    h: Tensor
+    n: int = 0
+
+
+def in_an_object(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    cell = Cell()
+    cell.h, cell.n = torch.zeros(3), 0
+    for row in x:
+        if row.sum() > limit:
+            cell.h = torch.tanh(WEIGHT @ cell.h + row)
+        elif row[0] > 0:
+            cell.n = cell.n + 1
+        else:
+            cell.h, cell.n = torch.sin(cell.h - row), cell.n + 2
+    return cell.h, cell.n
+
+
+def in_a_dataclass(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    state = State(torch.zeros(3))
+    for row in x:
+        if row.sum() > limit:
+            state.h = torch.tanh(WEIGHT @ state.h + row)
+            if state.h[0] > 0:
+                state.n = state.n + 1
+    return state.h, state.n
+
+
+def by_two_names(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor, int]:
+    """One dict: each way writes it by another name, and it is read by a third."""
+    state = {"h": torch.zeros(3), "n": 0}
+    same, around = state, {"state": state}
+    for row in x:
+        if row.sum() > limit:
+            state["h"] = torch.tanh(WEIGHT @ same["h"] + row)
+        else:
+            same["h"] = torch.sin(state["h"] - row)
+            state["n"] = same["n"] + 1
+    return same["h"], around["state"]["h"], around["state"]["n"]
+
+
+def a_new_key(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    """Threads have unlike dicts until all of them have it."""
+    state = {"h": torch.zeros(3)}
+    for row in x:
+        if row.sum() > limit:
+            state["h"] = torch.tanh(WEIGHT @ state["h"] + row)
+        else:
+            state["g"] = torch.sin(state["h"] - row)
+    return sum(state.values()), len(state)
+
+
+def of_two_kinds_in_a_dict(x: Tensor, limit: Tensor) -> tuple[Tensor, bool]:
+    state: dict[str, Any] = {"h": torch.zeros(3), "last": None}
+    for row in x:
+        if row.sum() > limit:
+            state["h"] = torch.tanh(WEIGHT @ state["h"] + row)
+            state["last"] = None
+        else:
+            state["last"] = row * 2
+    return state["h"], state["last"] is None
+
+
 PROGRAMS = (
+    in_a_dict,
+    in_a_list,
+    in_an_object,
+    in_a_dataclass,
+    by_two_names,
+    a_new_key,
+    of_two_kinds_in_a_dict,
     both_ways,
     one_way,
     the_other_way,
@@ -253,6 +351,7 @@ PROGRAMS = (
     failing,
 )
 CROSSED = (
+    *(in_a_dict, in_a_list, in_an_object, in_a_dataclass, by_two_names),
     *(both_ways, one_way, the_other_way, counting, several_rows, leaving),
     *(within, one_of_three, if_both, skipping),
 )
@@ -312,6 +411,13 @@ def test_what_begins_a_diamond() -> None:
         return sum(code.diamond(pc) is not None for pc in range(len(code.blocks)))
 
     assert {func.__name__: joins(func) for func in PROGRAMS} == {
+        "in_a_dict": 1,
+        "in_a_list": 1,
+        "in_an_object": 2,
+        "in_a_dataclass": 2,
+        "by_two_names": 1,
+        "a_new_key": 1,
+        "of_two_kinds_in_a_dict": 1,
         "both_ways": 1,
         "one_way": 1,
         "the_other_way": 1,

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.effects import effect_of, is_inplace_name
+from autobatch.batching.objects.classes import holds_alone
 from autobatch.batching.updates import is_updating
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
@@ -98,6 +99,8 @@ KEYED: dict[str, Callable[[tuple[Var, ...]], tuple[Var, ...]]] = {
 PAIR = UnpackShape(2)
 COUNTED = "counted"
 """What ``enumerate`` gives: a number, and something."""
+INSTANCE = "instance"
+"""What a class gives whose instances only have attributes."""
 NEXT = {"range": "number", "size": "number", "enumerate": COUNTED, "unseen": "unseen"}
 """What going through something of a kind gives."""
 COMPARED = ("list", "dict", "set", "tuple")
@@ -188,6 +191,8 @@ class Sight:
             return kind(op.args[0]) not in ("number", "constant")
         if name == "setitem":
             return kind(op.args[0]) != "list" and not self.is_entry(op.args[0], op.args[1])
+        if name == "setattr":
+            return kind(op.args[0]) != INSTANCE
         if name in KEYED:
             return not self.are_keys(KEYED[name](op.args))
         if name in COMPARE:
@@ -207,7 +212,7 @@ class Sight:
 
     def compares(self, operands: Iterable[Var]) -> bool:
         """Whether what they hold is compared, which is equal if it is the same."""
-        return any(self.kind(name) in COMPARED for name in operands)
+        return any(self.kind(name) in (*COMPARED, INSTANCE) for name in operands)
 
     def kind(self, name: Var) -> str:
         return self.kinds.get(name, "")
@@ -362,7 +367,9 @@ def kinds_of(function: Function, known: Known) -> dict[Var, str]:
     ops = [op for block in function.blocks for op in block.ops if op.outs]
     stores = [op for b in function.blocks for op in b.ops if op.name == "store_box"]
     others = {param.name for param in function.params}
-    others |= {b.terminator.out for b in function.blocks if type(b.terminator) is Call}
+    calls = [b.terminator for b in function.blocks if type(b.terminator) is Call]
+    made = {call.out for call in calls if is_holder(known.value(call.callee))}
+    others |= {call.out for call in calls if not is_holder(known.value(call.callee))}
     while True:
         before = dict(found)
         now: dict[Var, set[str]] = {}
@@ -373,6 +380,7 @@ def kinds_of(function: Function, known: Known) -> dict[Var, str]:
         for op in stores:  # nobody else can: what ``nonlocal`` assigns is held in a list
             now.setdefault(op.args[0], set()).add(found.get(op.args[1], "unseen"))
         found = {name: joined(kinds) for name, kinds in now.items()}
+        found.update({name: INSTANCE for name in made if found.get(name, INSTANCE) == INSTANCE})
         found.update(dict.fromkeys(others, ""))
         if found == before:
             return {name: kind for name, kind in found.items() if kind != "unseen"}
@@ -427,12 +435,19 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
             yield ""
 
 
+def is_holder(callee: object) -> bool:
+    """Whether it is a class of the program's, whose instances only have attributes."""
+    return isinstance(callee, type) and effect_of(callee) == "program" and holds_alone(callee)
+
+
 def called(callee: object, method: tuple[Var, str] | None, kinds: list[str]) -> str:
     if callee is range or callee is enumerate:
         return callee.__name__
     for each in (list, dict, set):
         if callee is each:
             return each.__name__
+    if is_holder(callee):
+        return INSTANCE
     if callee is sorted:
         return "list"
     if any(callee is each for each in GIVE_NUMBERS):

@@ -120,18 +120,6 @@ def of_opaque(callee: object) -> Asks:
     return Asks.NEVER if module.partition(".")[0] in sys.stdlib_module_names else Asks.ALWAYS
 
 
-def has_own_code(kind: type) -> bool:
-    """Whether instances of a class have methods, operators or properties that somebody wrote."""
-    for each in kind.__mro__:
-        if each.__module__.partition(".")[0] in sys.stdlib_module_names:
-            continue
-        for value in vars(each).values():
-            code = own_attribute(own_attribute(value, "__func__", value), "__code__")
-            if isinstance(value, property) or (code and code.co_filename != "<string>"):
-                return True
-    return False
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Seeing:
     """Whether a run sees layouts, found out when that is first asked.

@@ -17,6 +17,7 @@ import numpy as np
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches import Site
 from autobatch.ir.program import Branch, Label
+from autobatch.values.cells import Cell, Container
 from autobatch.values.layouts import are_seen
 from autobatch.vm.branching import parted
 from autobatch.vm.diamonds import Arm, Diamond, put_together, taken_apart
@@ -24,11 +25,14 @@ from autobatch.vm.driven import plain_decision
 from autobatch.vm.groups import Group, Parts
 from autobatch.vm.laps import Lap
 from autobatch.vm.rings import Track
+from autobatch.vm.slots import Item, Slot, containers_of, slots_of
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
 
 Ran = tuple[Label, Lap, int]
 """A block that has run, by which lap, and for how many threads."""
+Stored = Sequence[tuple[Slot, Cell]]
+"""What slots are to hold."""
 
 
 class Engine(Protocol):
@@ -99,9 +103,11 @@ def through(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env
     """
     state, frame, env = spin.state, spin.frame, spin.group.env
     ran: list[Ran] = []
-    given = both(spin, diamond, spin.group, rows, ran)
-    if given is None:
+    found = both(spin, diamond, spin.group, rows, ran)
+    if found is None:
         return None
+    given, stored = found
+    put(stored)
     diamond.misses = 0
     for label, lap, k in sorted(ran, key=itemgetter(0)):
         state.steps.begin(frame.code.function, label, k)
@@ -112,23 +118,45 @@ def through(spin: Spinning, diamond: Diamond, rows: Sequence[np.ndarray]) -> Env
 
 def both(
     spin: Spinning, diamond: Diamond, group: Group, rows: Sequence[np.ndarray], ran: list[Ran]
-) -> Env | None:
-    """Run the arms, each for some rows of a group: what they give, put together."""
-    state, made, given = spin.state, list[Env](), Env()
+) -> tuple[Env, Stored] | None:
+    """Run the arms, each for some rows of a group: what they give and store, put together."""
+    state, made, held = spin.state, list[Env](), list[dict[Item, Container]]()
+    slots = slots_of(group.env, diamond.stores)
+    if slots is None:
+        return None
     for arm, some in zip(diamond.arms, rows, strict=True):
         with state.moving():
             own = taken_apart(group.env, diamond.needs(arm), some)
         made.append(own)
+        held.append({} if arm is None else containers_of(own, diamond.stores))
         if arm is not None and not run(spin, arm, Group(group.rows[some], own), ran):
             return None
+    given, stored, device = Env(), list[tuple[Slot, Cell]](), state.settings.device
     with state.moving():
         for name in diamond.gives:
             ways = [(own[name], some) for own, some in zip(made, rows, strict=True) if name in own]
-            whole = put_together(ways, state.settings.device) if len(ways) == len(made) else None
+            whole = put_together(ways, device) if len(ways) == len(made) else None
             if whole is None:
                 return None
             given[name] = whole
-    return given
+        for slot in slots:
+            cells = [at_slot(slot, own, some) for own, some in zip(held, rows, strict=True)]
+            whole = put_together(list(zip(cells, rows, strict=True)), device)
+            if whole is None:
+                return None
+            stored.append((slot, whole))
+    return given, stored
+
+
+def at_slot(slot: Slot, own: dict[Item, Container], rows: np.ndarray) -> Cell:
+    """What a slot holds for some rows, which may have a container of their ``own``."""
+    cell = slot.own(own)
+    return taken_apart({"": slot.cell}, [""], rows)[""] if cell is None else cell
+
+
+def put(stored: Stored) -> None:
+    for slot, cell in stored:
+        slot.put(cell)
 
 
 def run(spin: Spinning, arm: Arm, group: Group, ran: list[Ran]) -> bool:
@@ -148,9 +176,13 @@ def run(spin: Spinning, arm: Arm, group: Group, ran: list[Ran]) -> bool:
     if type(taken) is bool or (rows := apart(taken)) is None:
         way = within.arms[not np.all(taken)]
         return way is None or run(spin, way, group, ran)
-    given = both(spin, within, group, rows, ran)
-    group.env.update(given or {})
-    return given is not None
+    found = both(spin, within, group, rows, ran)
+    if found is None:
+        return False
+    given, stored = found
+    group.env.update(given)
+    put(stored)
+    return True
 
 
 def arm_lap(spin: Spinning, arm: Arm, group: Group) -> Lap | None:

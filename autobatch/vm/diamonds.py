@@ -11,10 +11,13 @@ To split a group moves all that is live, and so does it when the threads meet ag
 an arm reads is taken apart, and only what an arm assigns is put together; all else stays where it
 is. The block executions are those of the queue: an arm after the other, each for its threads.
 
+What is kept in an object, dict or list is as good as a variable (see ``slots``).
+
 In: a block of a loop that ends in a branch, and which threads take it. Out: the group, at the join.
-None, with nothing done, where that is not plain: arms are operations that only assign variables,
-which one driver runs all of; what both assign is alike; and nobody can tell two names for one
-tensor from two tensors (``aliasing``), since what an arm assigns had other names before.
+None, with nothing done, where that is not plain: arms are operations that only assign variables and
+items that there are, which one driver runs all of; what both assign is alike; and nobody can tell
+two names for one tensor from two tensors (``aliasing``), since what an arm assigns had other names
+before.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from torch import Tensor
 
 from autobatch.batching.effects import MUTATING_METHODS, is_inplace_name
 from autobatch.batching.operations import Env
+from autobatch.batching.stretches.stores import OF_STORES
 from autobatch.compat import on_device
 from autobatch.ir.dataflow import op_reads, op_writes
+from autobatch.ir.definitions import Definitions
 from autobatch.ir.ops import INPLACE, OF_A_FRAME, info
 from autobatch.ir.program import Block, Branch, Jump, Label, Op, Var
 from autobatch.presence.arranging import Part, arranged
@@ -49,6 +54,7 @@ from autobatch.values.cells import (
 from autobatch.values.heap import selecting
 from autobatch.values.heap.merging import merged, same_uniforms
 from autobatch.values.strides import is_watched
+from autobatch.vm.slots import Item, item_of
 
 MOST_MISSES, TRIED_AGAIN = 16, 64
 """How often a diamond may come to nothing before it is tried but once in so many times."""
@@ -59,13 +65,14 @@ class Arm:
     """A block that threads of one way run, and the diamond ``within`` that it ends in, if it does.
 
     It ``reads`` variables that there were before, ``gives`` others to the join, and is ``sure`` to
-    assign some, whichever way threads go in it.
+    assign some, whichever way threads go in it. What ``stores`` are of, there was before, too.
     """
 
     label: Label
     reads: frozenset[Var]
     gives: frozenset[Var]
     sure: frozenset[Var]
+    stores: frozenset[Item] = frozenset()
     within: Diamond | None = None
 
     @property
@@ -107,6 +114,10 @@ class Diamond:
         return NOTHING.union(*(arm.gives for arm in self.own))
 
     @cached_property
+    def stores(self) -> frozenset[Item]:
+        return frozenset[Item]().union(*(arm.stores for arm in self.own))
+
+    @cached_property
     def sure(self) -> frozenset[Var]:
         """What all threads assign."""
         first, second = (NOTHING if arm is None else arm.sure for arm in self.arms)
@@ -135,6 +146,9 @@ class Coded(Protocol):
     def live(self) -> Sequence[tuple[str, ...]]: ...
     @property
     def exits(self) -> frozenset[int]: ...
+
+    @property
+    def definitions(self) -> Definitions: ...
 
     def varying(self, pc: int) -> frozenset[str] | None: ...
 
@@ -167,7 +181,7 @@ def arm_of(code: Coded, label: Label, pc: Label) -> tuple[Arm, Label] | None:
     end = block.terminator
     if block.modes or block.handler is not None or code.varying(label) is None:
         return None
-    if label in code.exits or not all(map(only_assigns, block.ops)):
+    if label in code.exits:
         return None
     if type(end) is Branch:
         within = diamond_of(code, label)
@@ -178,15 +192,26 @@ def arm_of(code: Coded, label: Label, pc: Label) -> tuple[Arm, Label] | None:
         return None
     reads: set[Var] = set()
     writes: set[Var] = set()
+    stores: set[Item] = set() if within is None else {*within.stores}
     for op in block.ops:
         reads.update(name for name in op_reads(op) if name not in writes)
         writes.update(op_writes(op))
+        if op.name in OF_STORES:
+            item = item_of(op, code.definitions)
+            if item is None:
+                return None
+            stores.add(item)
+        elif not only_assigns(op):
+            return None
+    if any(container in writes for container, _ in stores):
+        return None
     later = set() if within is None else {end.condition, *within.reads}  # type: ignore[union-attr]
     inner = NOTHING if within is None else within.gives
     sure = writes if within is None else writes | within.sure
     gives = (writes | inner).intersection(code.live[join])
     given = frozenset(sure & gives)
-    return Arm(label, frozenset(reads | (later - writes)), frozenset(gives), given, within), join
+    before = frozenset(reads | (later - writes))
+    return Arm(label, before, frozenset(gives), given, frozenset(stores), within), join
 
 
 def only_assigns(op: Op) -> bool:

@@ -16,7 +16,13 @@ from autobatch.batching.generators import is_generator
 from autobatch.batching.host.own_methods import is_quiet_code
 from autobatch.batching.kinds import found_in_class, generated_init, is_plain_code
 from autobatch.batching.managers import makes_mode
-from autobatch.batching.objects.classes import is_plain_class, only_holds
+from autobatch.batching.objects.classes import (
+    has_no_init,
+    has_own_code,
+    holds_alone,
+    is_plain_class,
+    only_holds,
+)
 from autobatch.batching.replaced import NOTHING, Replaced, look
 from autobatch.batching.switching import switches
 from autobatch.errors import AutobatchError
@@ -36,7 +42,7 @@ from autobatch.structure import own_attribute
 from autobatch.transforms.records import derives, made_of
 from autobatch.vm import aliasing
 from autobatch.vm.aliasing import Sight, Told, tells_known
-from autobatch.vm.asking import Asking, Asks, has_own_code, of_opaque
+from autobatch.vm.asking import Asking, Asks, of_opaque
 from autobatch.vm.code import Code
 from autobatch.vm.induction import Induction
 from autobatch.vm.knowledge import OPAQUE_METHODS, Knowledge
@@ -314,7 +320,9 @@ class Library:
             return Told(tells_known(found))
         if is_of_distributions(found):
             return aliasing.LEAST
-        lowered = None if isinstance(found, type) else self.lowered(found)
+        if isinstance(found, type):
+            return aliasing.LEAST if holds_alone(found) else aliasing.TELLS
+        lowered = self.lowered(found)
         return aliasing.TELLS if lowered is None else self.told(*lowered)
 
     def asks(self, code: Code, names: Names) -> Asks:
@@ -525,12 +533,6 @@ def gives_anything(purity: Purity) -> Purity:
     """The purity of a function that yields: it gives what may be anything that it has."""
     given = frozenset(param.name for param in purity.params)
     return replace(purity, returns=given, outer=True)
-
-
-def has_no_init(kind: type) -> bool:
-    """Whether building an instance runs nothing."""
-    init: object = kind.__init__  # type: ignore[misc]
-    return init is object.__init__
 
 
 def sets_only_itself(known: Known) -> bool:

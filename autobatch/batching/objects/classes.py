@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import reprlib
+import sys
 from typing import Any
 
 from autobatch.batching.calling.resolving import resolve_object
@@ -83,6 +85,12 @@ def is_plain_class(kind: type) -> bool:
     return looks_up and not has_library_base(kind)
 
 
+def has_no_init(kind: type) -> bool:
+    """Whether building an instance runs nothing."""
+    init: object = kind.__init__  # type: ignore[misc]
+    return init is object.__init__
+
+
 def only_holds(kind: Any) -> bool:
     """Whether to build an instance of a class is to hold what is given: no code of its own runs."""
     if not isinstance(kind, type) or effect_of(kind) != "program":
@@ -99,6 +107,31 @@ def only_holds(kind: Any) -> bool:
         return False
     factories = {field.default_factory for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return factories <= {dataclasses.MISSING, list, dict}
+
+
+GENERATED = frozenset({"<string>", dataclasses.__file__, reprlib.__file__})
+"""Where the methods stand that ``dataclasses`` has written."""
+
+
+def has_own_code(kind: type) -> bool:
+    """Whether instances of a class have methods, operators or properties that somebody wrote."""
+    for each in kind.__mro__:
+        if each.__module__.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        for value in vars(each).values():
+            code = own_attribute(own_attribute(value, "__func__", value), "__code__")
+            if isinstance(value, property) or (code and code.co_filename not in GENERATED):
+                return True
+    return False
+
+
+def holds_alone(kind: type) -> bool:
+    """Whether instances of a class only have attributes: to make one, to read and to assign them
+    runs no code that somebody wrote.
+    """
+    if has_own_code(kind):
+        return False
+    return only_holds(kind) or (is_plain_class(kind) and has_no_init(kind))
 
 
 def dataclass_fields(
