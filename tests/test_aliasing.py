@@ -322,11 +322,112 @@ def held_in_a_dataclass(x):
     return held.h * held.n
 
 
+def counted_in_a_dataclass(x):
+    held = State(x)
+    while held.h < 3:
+        held.h = held.h + 1
+        held.n += 1
+    return held.h * held.n
+
+
+def counted_in_an_object(x):
+    held = Bare()
+    held.h, held.n = x, 0
+    held.n += 2
+    return held.h * held.n
+
+
+def counted_in_a_dict(x):
+    held = {"h": x, "n": 0}
+    held["n"] += 2
+    held["m"] = 1.0
+    held["m"] *= held["n"]
+    return held["h"] * held["m"]
+
+
 def added_to_in_an_object(x):
     held = Bare()
     held.h = x
     held.h += 1
     return x
+
+
+def added_to_in_a_dataclass(x):
+    held = State(x, n=x)
+    held.n += 1
+    return x
+
+
+def added_to_in_any_of_two(x):
+    held, other = State(x), Bare()
+    other.n = x
+    for each in range(2):
+        held = other if each else held
+    held.n += 1
+    return x
+
+
+def added_to_by_stars(x):
+    held = State(*[x, x])
+    held.n += 1
+    return x
+
+
+def added_to_in_what_was_made_elsewhere(x):
+    held = with_a_shape(x)
+    held.ndim += 1
+    return x
+
+
+def with_a_shape(x):
+    held = Bare()
+    held.ndim = x
+    return held
+
+
+def added_to_in_a_dict(x):
+    held = {"h": 0, "n": x}
+    held["n"] += 1
+    return x
+
+
+def added_to_under_any_key(x):
+    held = {"h": 0, "n": 1}
+    for key in ("n", "h"):
+        held[key] = x
+    held["n"] += 1
+    return x
+
+
+def added_to_after_an_update(x):
+    held = {"h": 0, "n": 1}
+    held.update({"n": x})
+    held["n"] += 1
+    return x
+
+
+def added_to_after_a_merge(x):
+    held = {"h": 0, "n": 1}
+    held |= {"n": x}
+    held["n"] += 1
+    return x
+
+
+def added_to_in_a_copy(x):
+    held = dict([("n", x)], h=1)
+    held["n"] += 1
+    return x
+
+
+def added_to_by_a_helper(x):
+    held = {"h": x, "n": 1}
+    puts_into(held, x)
+    held["n"] += 1
+    return x
+
+
+def puts_into(held, x):
+    held["n"] = x
 
 
 def compared_as_dataclasses(x, y):
@@ -360,6 +461,9 @@ def set_on_what_is_not_known(x, held):
 
 
 TELLING = (
+    *(added_to_in_a_dataclass, added_to_in_any_of_two, added_to_by_stars, added_to_in_a_dict),
+    *(added_to_under_any_key, added_to_after_an_update, added_to_after_a_merge),
+    *(added_to_in_a_copy, added_to_by_a_helper, added_to_in_what_was_made_elsewhere),
     *(added_to_in_an_object, compared_as_dataclasses, made_by_a_factory, computed_by_a_property),
     *(noted_when_set, made_by_a_metaclass, set_on_what_is_not_known),
     *(adds_in_place, maybe_a_tensor, method_in_place, into_out, compares, contains),
@@ -373,6 +477,7 @@ TELLING = (
 QUIET = (
     *(chain, filtered, counted, helped, log_density, metropolis),
     *(held_in_an_object, held_in_a_dataclass),
+    *(counted_in_a_dataclass, counted_in_an_object, counted_in_a_dict),
 )
 
 

@@ -14,7 +14,7 @@ name of one and no module at hand has a method of that name; other objects at ha
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.effects import effect_of, is_inplace_name
-from autobatch.batching.objects.classes import holds_alone
 from autobatch.batching.updates import is_updating
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
@@ -31,6 +30,7 @@ from autobatch.ir.program import Call, CallShape, Function, Op, UnpackShape, Var
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
+from autobatch.vm.kept_kinds import INSTANCE, NUMBERS, Kept, is_holder, puts, read
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
 from autobatch.vm.scoring import SCORES, are_as_they_came, is_distribution
@@ -45,7 +45,6 @@ PLAIN = (
     *(type, ModuleType, FunctionType, BuiltinFunctionType),
     *(torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format),
 )
-NUMBERS = (bool, int, float, complex)
 GIVE_NUMBERS: tuple[object, ...] = (len, int, float, bool, abs, round)
 """Builtins that give a number for numbers; the first four for anything."""
 SIZES = {"shape": "size", "ndim": "number"}
@@ -99,8 +98,6 @@ KEYED: dict[str, Callable[[tuple[Var, ...]], tuple[Var, ...]]] = {
 PAIR = UnpackShape(2)
 COUNTED = "counted"
 """What ``enumerate`` gives: a number, and something."""
-INSTANCE = "instance"
-"""What a class gives whose instances only have attributes."""
 NEXT = {"range": "number", "size": "number", "enumerate": COUNTED, "unseen": "unseen"}
 """What going through something of a kind gives."""
 COMPARED = ("list", "dict", "set", "tuple")
@@ -192,6 +189,7 @@ class Sight:
         if name == "setitem":
             return kind(op.args[0]) != "list" and not self.is_entry(op.args[0], op.args[1])
         if name == "setattr":
+            self.named |= {op.attr}
             return kind(op.args[0]) != INSTANCE
         if name in KEYED:
             return not self.are_keys(KEYED[name](op.args))
@@ -364,26 +362,48 @@ def kinds_of(function: Function, known: Known) -> dict[Var, str]:
     that this ends.
     """
     found: dict[Var, str] = {}
-    ops = [op for block in function.blocks for op in block.ops if op.outs]
+    ops = [op for block in function.blocks for op in block.ops]
     stores = [op for b in function.blocks for op in b.ops if op.name == "store_box"]
     others = {param.name for param in function.params}
-    calls = [b.terminator for b in function.blocks if type(b.terminator) is Call]
-    made = {call.out for call in calls if is_holder(known.value(call.callee))}
-    others |= {call.out for call in calls if not is_holder(known.value(call.callee))}
+    calls = [op_of(b.terminator) for b in function.blocks if type(b.terminator) is Call]
+    others |= {op.outs[0] for op in calls if not is_holder(known.value(op.args[0]))}
+    kept: dict[Kept, str] = {}
+    put: dict[Kept, set[str]] = {}
     while True:
-        before = dict(found)
+        before = dict(found), dict(kept)
         now: dict[Var, set[str]] = {}
-        for op in ops:
+        for op in (*ops, *calls):
             kinds = [found.get(arg, "unseen") for arg in op.args]
-            for out, kind in zip(op_writes(op), results(op, kinds, known), strict=False):
+            whole = [] if not kinds else read(op, kinds[0], known.definitions, kept)
+            given = [joined(set(whole))] if whole else results(op, kinds, known)
+            for out, kind in zip(op_writes(op), given, strict=False):
                 now.setdefault(out, set()).add(kind)
+            for slot, kind in kept_by(op, kinds, found, known):
+                put.setdefault(slot, set()).add(kind)
+        kept = {slot: joined(kinds) for slot, kinds in put.items()}
         for op in stores:  # nobody else can: what ``nonlocal`` assigns is held in a list
             now.setdefault(op.args[0], set()).add(found.get(op.args[1], "unseen"))
         found = {name: joined(kinds) for name, kinds in now.items()}
-        found.update({name: INSTANCE for name in made if found.get(name, INSTANCE) == INSTANCE})
         found.update(dict.fromkeys(others, ""))
-        if found == before:
+        if (found, kept) == before:
             return {name: kind for name, kind in found.items() if kind != "unseen"}
+
+
+def op_of(call: Call) -> Op:
+    """A call that ends a block, as one that does not."""
+    return Op("call", (call.out,), (call.callee, *call.args), call.shape, call.span)
+
+
+def kept_by(
+    op: Op, kinds: Sequence[str], found: Mapping[Var, str], known: Known
+) -> Iterator[tuple[Kept, str]]:
+    """What an operation puts into instances and dicts."""
+    callee: object = MISSING
+    method = None
+    if op.name == "call":
+        callee, asked = known.value(op.args[0]), known.method(op.args[0])
+        method = None if asked is None else (found.get(asked[0], "unseen"), asked[1])
+    return puts(op, kinds, known.definitions, callee, method)
 
 
 def joined(kinds: set[str]) -> str:
@@ -408,6 +428,8 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
         yield kinds[0]
     elif name in SUMS:
         yield "number"
+    elif name == "getattr" and kinds[0] == "unseen":
+        yield "unseen"
     elif name == "getattr" and op.attr in SIZES:
         yield SIZES[op.attr]
     elif name in ("getitem", "unpack") and kinds[0] in ("size", "unseen"):
@@ -433,11 +455,6 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
     else:
         for _ in op.outs:
             yield ""
-
-
-def is_holder(callee: object) -> bool:
-    """Whether it is a class of the program's, whose instances only have attributes."""
-    return isinstance(callee, type) and effect_of(callee) == "program" and holds_alone(callee)
 
 
 def called(callee: object, method: tuple[Var, str] | None, kinds: list[str]) -> str:

@@ -45,6 +45,7 @@ from autobatch.vm.aliasing import Sight, Told, tells_known
 from autobatch.vm.asking import Asking, Asks, of_opaque
 from autobatch.vm.code import Code
 from autobatch.vm.induction import Induction
+from autobatch.vm.kept_kinds import names_of_fields
 from autobatch.vm.knowledge import OPAQUE_METHODS, Knowledge
 from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
@@ -321,7 +322,7 @@ class Library:
         if is_of_distributions(found):
             return aliasing.LEAST
         if isinstance(found, type):
-            return aliasing.LEAST if holds_alone(found) else aliasing.TELLS
+            return Told(not holds_alone(found), named=names_of_fields(found))
         lowered = self.lowered(found)
         return aliasing.TELLS if lowered is None else self.told(*lowered)
 
