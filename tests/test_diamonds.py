@@ -323,7 +323,25 @@ def of_two_kinds_in_a_dict(x: Tensor, limit: Tensor) -> tuple[Tensor, bool]:
     return state["h"], state["last"] is None
 
 
+def by_an_int_of_a_tensor(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    """Where it lies is looked at with the branch."""
+    h, total = torch.zeros(3), 0
+    for row in x:
+        k = int(row.argmax() + limit.sign())
+        total = total + k
+        match k % 3:
+            case 0:
+                h = torch.tanh(WEIGHT @ h + row)
+            case 1:
+                h = torch.sin(WEIGHT @ h - row)
+                total = total * k
+            case _:
+                h = h * 0.5
+    return h, total
+
+
 PROGRAMS = (
+    by_an_int_of_a_tensor,
     in_a_dict,
     in_a_list,
     in_an_object,
@@ -351,6 +369,7 @@ PROGRAMS = (
     failing,
 )
 CROSSED = (
+    by_an_int_of_a_tensor,
     *(in_a_dict, in_a_list, in_an_object, in_a_dataclass, by_two_names),
     *(both_ways, one_way, the_other_way, counting, several_rows, leaving),
     *(within, one_of_three, if_both, skipping),
@@ -411,6 +430,7 @@ def test_what_begins_a_diamond() -> None:
         return sum(code.diamond(pc) is not None for pc in range(len(code.blocks)))
 
     assert {func.__name__: joins(func) for func in PROGRAMS} == {
+        "by_an_int_of_a_tensor": 2,
         "in_a_dict": 1,
         "in_a_list": 1,
         "in_an_object": 2,

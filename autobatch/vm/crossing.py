@@ -13,13 +13,15 @@ from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
+import torch
 
+from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches import Site
 from autobatch.ir.program import Branch, Label
-from autobatch.values.cells import Cell, Container
+from autobatch.values.cells import Cell, Column, Container
 from autobatch.values.layouts import are_seen
-from autobatch.vm.branching import parted
+from autobatch.vm.branching import parted, see
 from autobatch.vm.diamonds import Arm, Diamond, put_together, taken_apart
 from autobatch.vm.driven import plain_decision
 from autobatch.vm.groups import Group, Parts
@@ -67,7 +69,7 @@ def crossed(spin: Spinning, lap: Lap) -> Parts | None:
     diamond = frame.code.diamond(lap.turn.ends)
     if diamond is None or not may_cross(spin, diamond):
         return None
-    taken = plain_decision(spin.state, branch, group)
+    taken = decision(spin, branch, group)
     if taken is None:
         return None
     if type(taken) is bool or (rows := apart(taken)) is None:
@@ -78,6 +80,25 @@ def crossed(spin: Spinning, lap: Lap) -> Parts | None:
     spin.track.forget()
     group.env = env
     return [(diamond.join, group)]
+
+
+def decision(spin: Spinning, branch: Branch, group: Group) -> np.ndarray | bool | None:
+    """Which threads take a branch; None where that is not so plain.
+
+    Where ints lie that somebody reads after it is looked at with it, as in the general way
+    (``k = int(row.argmax()) % 3``).
+    """
+    live = spin.frame.code.live
+    names = (*live[branch.then], *live[branch.otherwise])
+    loose = {name: each for name, each in loose_columns(group.env).items() if name in names}
+    value = group.env[branch.condition].value if branch.condition in group.env else None
+    if not loose or type(value) is not Column:
+        return plain_decision(spin.state, branch, group, settled=not loose)
+    if value.data.dtype is not torch.bool or value.data.dim() != 1:
+        return None
+    context = spin.state.context(spin.frame, group)
+    context.span = branch.span
+    return see(context, value.data, list(loose.values()))
 
 
 def apart(taken: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -170,7 +191,7 @@ def run(spin: Spinning, arm: Arm, group: Group, ran: list[Ran]) -> bool:
         return True
     assert type(branch) is Branch
     with counting_at(spin, arm):
-        taken = plain_decision(spin.state, branch, group)
+        taken = decision(spin, branch, group)
     if taken is None:
         return False
     if type(taken) is bool or (rows := apart(taken)) is None:
