@@ -158,7 +158,7 @@ class Calls(KnownCalls):
         if not units and not world.suppresses:
             world.doubt(f"a manager whose {name} is not known")
         for unit, _ in units:
-            world.passed(unit, given, shape)
+            world.passed(unit, given, shape, receivers=1)
         return shares.hidden | join(unit.returned for unit, _ in units)
 
     def alike(self, whole: Share, given: list[Share], shape: CallShape) -> Share:
