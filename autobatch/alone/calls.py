@@ -133,6 +133,8 @@ class Calls(KnownCalls):
         something new, or what it gets, or what is within that, or, a method, within what it is of.
         """
         world, shares = self.world, self.world.shares
+        if shares.writes_by_values:
+            shares.reach(whole | (own & ~CODE))
         if own & CODE and world.asks_kinds:
             world.anything_is_built()
         if world.builds or world.raises:
