@@ -250,6 +250,22 @@ def one_of_two(n: int) -> int:
     return next(made) + next(made)
 
 
+def edits(word: str, most: int) -> Iterator[str]:
+    """By expressions, which read what it assigns until they are gone through."""
+    halves = [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    yield from (left + right[1:] for left, right in halves if right)
+    yield from (left + "a" + right for left, right in halves)
+    longer = (letter * most for letter in word)
+    most += 1
+    yield next(longer, "")
+    most += 1
+    yield from longer
+
+
+def by_expressions(n: int) -> str:
+    return " ".join(each for each in edits("cab"[:n], n) if each != "b")
+
+
 def fails(n: int) -> int:
     return sum(failing(n))
 
@@ -290,7 +306,7 @@ def writes_what_is_yielded(n: int) -> str:
 PROGRAMS = (
     *(summed, left_early, asked, endless, sliced, zipped, in_order, one_of_two, fails, sent),
     *(recursion, grown, writes_what_is_yielded, by_method, paired),
-    *(of_graphs, of_the_library, left_in_a_try),
+    *(of_graphs, of_the_library, left_in_a_try, by_expressions),
 )
 
 
