@@ -44,6 +44,14 @@ class Timer:
         return kind is not None and issubclass(kind, ValueError)
 
 
+class Depth(Timer):
+    """It takes what its body has raised as it comes."""
+
+    def __exit__(self, *failure):
+        self.count -= 1
+        return failure[0] is not None
+
+
 class Shape:
     sides = 0
 
@@ -141,6 +149,23 @@ def managed(word):
         entered.count += len(word)
         int(word)
     with timer:
+        int(word)
+    return timer.count
+
+
+def managed_by_stars(word):
+    depth, found = Depth(), []
+    for letter in word:
+        with depth, depth:
+            found.append(depth.count)
+            int(letter)
+    return sum(found) * 10 + depth.count
+
+
+def managed_by_another_name(word):
+    timer = Timer()
+    same = timer
+    with timer, same:
         int(word)
     return timer.count
 
@@ -266,7 +291,15 @@ USES = [
     raised,
     *(abstract, by_getter, as_json, ordered),
     *(of_strings, of_sets, by_bound_method, formatted, named, asked, has, classes, replaced),
-    *(managed, with_kind, partial_made, kept_by_module, kept_within),
+    *(
+        managed,
+        managed_by_stars,
+        managed_by_another_name,
+        with_kind,
+        partial_made,
+        kept_by_module,
+        kept_within,
+    ),
 ]
 
 
@@ -361,6 +394,19 @@ def enters(word):
 def peeks(word):
     with Peeking():
         int("x")
+
+
+DEPTH = Depth()
+
+
+def leaves_shared(word):
+    with contextlib.suppress(ValueError), Depth():
+        Depth.__exit__(DEPTH)
+
+
+def enters_shared(word):
+    with DEPTH:
+        return 1
 
 
 def formats(word):
@@ -501,7 +547,16 @@ def kept_of_another(word):
 
 
 HIDDEN = [
-    *(enters, peeks, formats, formats_property, formats_unknown, gets_property),
+    *(
+        leaves_shared,
+        enters_shared,
+        enters,
+        peeks,
+        formats,
+        formats_property,
+        formats_unknown,
+        gets_property,
+    ),
     *(has_property, gets_any, sets, writes_title, writes_class_by_its_method, appends_to_class),
     *(writes_class_by_an_instance, writes_by_static_method, makes, marks, appends_unbound),
     *(appends_lent, appends_partial, appends_held, writes_kept, writes_kept_by_map, forgets),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from enum import Enum
 from operator import attrgetter
 
 import pytest
@@ -98,7 +100,29 @@ def searched(x):
     return root.mean, root.best().visits
 
 
-@pytest.mark.parametrize("program", [decoded, stacked, searched])
+class Interval:
+    """Its width is computed once, and is kept in what the program makes."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    @functools.cached_property
+    def width(self):
+        return self.high - self.low
+
+
+def halved(x):
+    """The widest of some intervals is halved: each is the program's own, beside a tensor."""
+    intervals = [Interval(LAYER.inner(x)[0], 2.0 + x[1].abs())]
+    while max(each.width.item() for each in intervals) > 0.5 and len(intervals) < 9:
+        intervals.sort(key=lambda each: each.width.item())
+        widest = intervals.pop()
+        middle = (widest.low + widest.high) / 2
+        intervals += [Interval(widest.low, middle), Interval(middle, widest.high)]
+    return intervals[-1].width, len(intervals)
+
+
+@pytest.mark.parametrize("program", [decoded, stacked, searched, halved])
 def test_a_program_beside_a_property_runs_plainly(ways, program):  # noqa: F811
     with torch.no_grad():
         assert_matches_loop(program, (XS,), batch_sizes=(1, 7), configurations=[{}])
@@ -211,3 +235,68 @@ def test_what_a_property_leads_to_is_not_written(ways, writes):  # noqa: F811
         KEPT[:] = [1.0]
     assert left == [1.0]
     assert not any(ways)
+
+
+class Narrow(Interval):
+    pass
+
+
+class Kind(Enum):
+    """Its members existed before, all of them."""
+
+    ONE = 1
+
+    @functools.cached_property
+    def width(self):
+        return self.value * 2
+
+
+class Cached(nn.Module):
+    @functools.cached_property
+    def width(self):
+        return 3
+
+
+EXISTED = Narrow(1.0, 3.0)
+CACHED = Cached()
+remembered = functools.cache(Interval)
+
+
+def of_one_that_existed(x):
+    return Interval(x[0], x[1]).width + EXISTED.width
+
+
+def of_a_member(x):
+    return x[0] * (Kind.ONE if x[0] > 0 else Kind(1)).width
+
+
+def of_a_module(x):
+    return x[0] * CACHED.width
+
+
+def of_one_that_is_remembered(x):
+    return x[0] * remembered(1.0, 2.0).width
+
+
+@pytest.mark.parametrize(
+    ("program", "holder"),
+    [
+        (of_one_that_existed, EXISTED),
+        (of_a_member, Kind.ONE),
+        (of_a_module, CACHED),
+        (of_one_that_is_remembered, remembered(1.0, 2.0)),
+    ],
+)
+def test_what_is_cached_in_one_that_existed_is_not_written_plainly(ways, program, holder):  # noqa: F811
+    """As they run together: it is refused, or what comes is the loop's."""
+    try:
+        expected = torch.stack([torch.as_tensor(program(x)) for x in XS])
+        vars(holder).pop("width")
+        try:
+            found = autobatch.vmap(program)(XS)
+        except autobatch.AutobatchError:
+            found = expected
+    finally:
+        vars(holder).pop("width", None)
+    assert not any(ways)
+    torch.testing.assert_close(found, expected)

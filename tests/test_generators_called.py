@@ -236,6 +236,19 @@ def of_graphs(n: int) -> str:
     return str(list(breadth_first(graph))) + str(list(topological(graph))) + str(graph)
 
 
+def visits(graph: dict[int, list[int]]) -> Iterator[int]:
+    counts = {node: node * 2 for node in graph}
+    for others in graph.values():
+        for other in others:
+            counts[other] += 1
+    yield from counts.values()
+
+
+def of_unlike_lists(n: int) -> int:
+    """It is given numbers in lists, whose lengths differ by example."""
+    return sum(visits({i: list(range(i + 1, n + 2)) for i in range(n + 2)})) * 10 + n
+
+
 def twice(n: int) -> int:
     return 2 * n
 
@@ -248,6 +261,22 @@ def of_the_library(n: int) -> str:
 def one_of_two(n: int) -> int:
     made = squares(n) if n > 1 else fibonacci()
     return next(made) + next(made)
+
+
+def edits(word: str, most: int) -> Iterator[str]:
+    """By expressions, which read what it assigns until they are gone through."""
+    halves = [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    yield from (left + right[1:] for left, right in halves if right)
+    yield from (left + "a" + right for left, right in halves)
+    longer = (letter * most for letter in word)
+    most += 1
+    yield next(longer, "")
+    most += 1
+    yield from longer
+
+
+def by_expressions(n: int) -> str:
+    return " ".join(each for each in edits("cab"[:n], n) if each != "b")
 
 
 def fails(n: int) -> int:
@@ -290,7 +319,7 @@ def writes_what_is_yielded(n: int) -> str:
 PROGRAMS = (
     *(summed, left_early, asked, endless, sliced, zipped, in_order, one_of_two, fails, sent),
     *(recursion, grown, writes_what_is_yielded, by_method, paired),
-    *(of_graphs, of_the_library, left_in_a_try),
+    *(of_graphs, of_the_library, left_in_a_try, by_expressions, of_unlike_lists),
 )
 
 

@@ -43,6 +43,18 @@ def appends(n: int) -> Iterator[int]:
         yield i
 
 
+def appends_by_expression(n: int) -> Iterator[Any]:
+    yield from (SEEN[0].append(i) for i in range(n))
+
+
+def appends_by_inner(n: int) -> Iterator[Any]:
+    yield from (i + j for i in range(n) for j in range(2) if SEEN[0].append(i))
+
+
+def appends_to_given(found: list[Any], n: int) -> Iterator[Any]:
+    yield from (found.append(i) for i in range(n))
+
+
 def adds(n: int) -> Iterator[int]:
     for i in range(n):
         WEIGHTS[0] += 1
@@ -325,6 +337,8 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "a popped list": lambda n: sum(pops(n)),
     "a substitution": lambda n: len(list(substitutes(n))),
     "a given function": lambda n: sum(stepped(prints_one, n)),
+    "an expression": lambda n: len(list(appends_by_expression(n))),
+    "an expression within one": lambda n: len(list(appends_by_inner(n + 1))),
 }
 
 
@@ -367,13 +381,20 @@ def test_what_is_captured_is_read(
             batched(COUNTS)
 
 
+def items_by_expression(values: Any) -> Iterator[Any]:
+    yield from (value for value in values)
+
+
 @pytest.mark.parametrize("way", [way for way in WAYS if "engine" not in way], ids=str)
-def test_an_iterator_that_existed_before_is_not_gone_through(way: dict[str, Any]) -> None:
+@pytest.mark.parametrize("items", [items, items_by_expression])
+def test_an_iterator_that_existed_before_is_not_gone_through(
+    items: Callable[[Any], Iterator[Any]], way: dict[str, Any]
+) -> None:
     """Threads would take each other's items."""
     going = iter(range(100))
 
     def program(n: int) -> int:
-        return next(value for value in items(going) if value > n)  # type: ignore[arg-type]
+        return next(value for value in items(going) if value > n)
 
     with pytest.raises(SharedWriteError, match="uses up an iterator that existed before"):
         autobatch.vmap(program, scalars="python", **way)(COUNTS)
@@ -384,6 +405,10 @@ def test_the_place_and_the_reason_are_told() -> None:
     for program, what in (
         (lambda n: sum(prints(n)), r"print\(i\)\n +\| +\^+ others may see what this does"),
         (lambda n: len(list(into([n]))), r"xs.pop\(\)\n +\| +\^+ this may write what the function"),
+        (
+            lambda n: len(list(appends_to_given([], n))),
+            r"for i in range\(n\)\)\n +\| +\^+ others may",
+        ),
         (lambda n: len(list(applied(str, n))), r"\^ it is not known what this calls"),
         (lambda n: sum(drawn()), r"\^ this draws, and randomness is 'error'"),
     ):

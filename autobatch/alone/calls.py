@@ -133,6 +133,8 @@ class Calls(KnownCalls):
         something new, or what it gets, or what is within that, or, a method, within what it is of.
         """
         world, shares = self.world, self.world.shares
+        if shares.writes_by_values:
+            shares.reach(whole | (own & ~CODE))
         if own & CODE and world.asks_kinds:
             world.anything_is_built()
         if world.builds or world.raises:
@@ -158,7 +160,7 @@ class Calls(KnownCalls):
         if not units and not world.suppresses:
             world.doubt(f"a manager whose {name} is not known")
         for unit, _ in units:
-            world.passed(unit, given, shape)
+            world.passed(unit, given, shape, receivers=1)
         return shares.hidden | join(unit.returned for unit, _ in units)
 
     def alike(self, whole: Share, given: list[Share], shape: CallShape) -> Share:

@@ -115,6 +115,15 @@ class Classes(Functions):
         self.existing.add(kind)
         self.shares.instances_existed()
 
+    def may_have_existed(self, kind: type) -> bool:
+        """Whether the program may come to an instance of a class that it has not made."""
+        heirs = [each for each in self.classes if issubclass(each, kind)]
+        return (
+            self.shares.has_any_instances
+            or not self.existing.isdisjoint(heirs)
+            or any(issubclass(each, (Enum, nn.Module)) for each in heirs)
+        )
+
     def anything_is_built(self) -> None:
         """Instances may be made of classes that are not known."""
         self.shares.changed |= not self.builds
@@ -126,12 +135,20 @@ class Classes(Functions):
         self.shares.give(self.shares.kept())
 
     def asks(self, name: str, base: Share = OUTER_DEEP) -> None:
-        """An attribute is asked for, or written, by its name; a cached one is kept in ``base``."""
+        """An attribute is asked for, or written, by its name; a cached one is kept in ``base``.
+
+        Not in what existed before, or in a tensor, where all that have one are the program's own.
+        """
         if name in FRAMES:
             raise NotAlone(f"{name} leads to all that a function holds")
         if name in PROPERTYS:
             raise NotAlone(f"{name} may be a function of a property")
-        if any(type(members.get(name)) is cached_property for members in self.classes.values()):
+        kept = [
+            kind
+            for kind, members in self.classes.items()
+            if type(members.get(name)) is cached_property
+        ]
+        if any(map(self.may_have_existed, kept)):
             self.shares.write(base, attribute=True)
         self.shares.changed |= name not in self.names  # the classes' members are still to be met
         self.names.add(name)

@@ -54,6 +54,10 @@ class Functions(ABC):
     """The lowering of those that yield, by receiver, too."""
     may_yield: bool = False
     """Whether the program may call functions that yield."""
+    may_lend: bool = False
+    """Whether a container's methods that write to it may be values: not where only a part of a
+    program runs so, and leaves them beside containers that are kept in another way.
+    """
     yields: bool = False
     """It calls some, or Python does (``__iter__``)."""
     catches: bool = False

@@ -36,7 +36,11 @@ class Looks:
     def is_managed(self, manager: Var) -> bool:
         """Whether the function calls the methods of a manager: it is no mode."""
         ops = [op for block in self.unit.function.blocks for op in block.ops]
-        names = {manager, *(op.args[0] for op in ops if op.name == "copy" and manager in op.outs)}
+        copies = [(op.outs[0], op.args[0]) for op in ops if op.name == "copy"]
+        names, found = {manager}, {manager}
+        while found:  # what it is a copy of, and that: the methods may be asked of any
+            found = {source for name, source in copies if name in found} - names
+            names |= found
         return any(op.name == "manager" and op.args[0] in names for op in ops)
 
     def is_of_generators(self, module: Var) -> bool:

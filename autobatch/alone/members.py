@@ -175,16 +175,16 @@ class Members(Looks):
             raise NotAlone(f"{name} is asked for")
         if is_called:
             return base  # a method: looked at where it is called
-        self.escaping(name, bound=not base & CODE)
+        lent = self.escaping(name, not base & CODE, base)
         for part in world.children(name):
             world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
-            return self.lent_by_tensors(name, base)
+            return lent | self.lent_by_tensors(name, base)
         if world.makes_chains and name in ("maps", "parents"):
             return shares.of_chain(base, name) | shares.asked(base, name)
         if not base & CODE and not may_lead(world, name):
             base &= ~(OUTER | OWN)
-        return shares.asked(base & ~TENSORS, name)
+        return lent | shares.asked(base & ~TENSORS, name)
 
     def lent_by_tensors(self, name: str, base: Share) -> Share:
         """An attribute of what may be a tensor and has, then, a method by that name: ``s.mean``.
@@ -302,15 +302,22 @@ class Members(Looks):
         self.world.met_callable(found)
         return CODE
 
-    def escaping(self, name: str, bound: bool) -> None:
-        """A method may be read without being called there; ``bound``: of no class."""
-        bound = bound and self.world.binds(name)
+    def escaping(self, name: str, bound: bool, base: Share | None = None) -> Share:
+        """A method may be read without being called there; ``bound``: of no class.
+
+        Gives what one of Python's may hand out, of what has the share ``base``, if that is known.
+        """
+        is_bound, bound = bound, bound and self.world.binds(name)
         for unit, _ in self.world.called_by_name(name):
             self.world.escapes(unit, bound)
         told = self.world.arrays and self.world.shares.anything & ARRAY
         has_out = told and known_arrays.place_of_methods_out(name) < known_arrays.NOWHERE
-        if has_out or name in self.world.method_names[1]:
-            self.unknown(name)
+        if not has_out and name not in self.world.method_names[1]:
+            return NONE
+        may_lend = self.world.may_lend and is_bound and name in callees.LENT_WRITING
+        if has_out or base is None or not may_lend:
+            return self.unknown(name)
+        return self.world.shares.lend_writing(base & ~TENSORS)
 
 
 FUNCTIONS_OF_TORCH = frozenset(

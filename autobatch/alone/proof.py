@@ -164,7 +164,8 @@ def proved(
     proved; otherwise the first is raised.
     """
     world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
-    world.arrays, world.attached, world.may_yield = holds_arrays, attached, True
+    world.arrays, world.attached = holds_arrays, attached
+    world.may_yield = world.may_lend = True
     world.shares.leading = set(leading)
     if holds_tensors:
         world.shares.store(TENSORS)

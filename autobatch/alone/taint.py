@@ -125,6 +125,8 @@ class Shares:
     writes_own: bool = False
     slices: bool = False
     """A place in a list may be a slice, made by a call."""
+    writes_by_values: bool = False
+    """A method that writes to a container of the program's own is a value."""
     changed: bool = False
 
     def add(self, unit: Unit, names: Iterable[Var], share: Share) -> None:
@@ -219,9 +221,26 @@ class Shares:
     def give(self, share: Share) -> None:
         """A call gets something, which it may hand to a function."""
         share |= self.within(share)
+        if self.writes_by_values:
+            self.reach(share)
         if self.given | share != self.given:
             self.given |= share
             self.changed = True
+
+    def lend_writing(self, share: Share) -> Share:
+        """A method that writes to what has the share ``share`` is a value."""
+        self.write(share)
+        if not self.writes_by_values:
+            self.writes_by_values = self.changed = True
+        return share | self.within(share)
+
+    def reach(self, share: Share) -> None:
+        """Such a method may get something, and puts it, or what is in it, into its container.
+
+        Of a class (``list.append``) it would write to that.
+        """
+        self.write(share & ~TENSORS)
+        self.contain(share | self.within(share))
 
     def enter(self, unit: Unit) -> None:
         """What the parameters of a function may be that is called from nowhere in sight."""

@@ -174,6 +174,10 @@ HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys", "_replace"})
 """Methods whose result has a parameter itself within."""
 LENT_METHODS = METHODS - WRITING_METHODS - WRITING_ARGUMENTS - HOLDING_METHODS - CALLING_METHODS
 """Methods that may be values: they do no more than give what is within, or something new."""
+LENT_WRITING = (WRITING_METHODS & {name for kind in _CONTAINERS for name in dir(kind)}) - (
+    CALLING_METHODS
+)
+"""Methods that may be values where they are of what the program makes: ``push = stack.append``."""
 METHODS_OF_VALUES = (
     METHODS
     - library.METHODS

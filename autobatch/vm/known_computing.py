@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from autobatch.batching.generators import Given
+from autobatch.frontend import generating
 from autobatch.ir.ops import INPLACE
 
 NO_COMPUTING = frozenset(
@@ -28,6 +29,7 @@ COMPUTING = CONTAINERS | (
     | {bisect.bisect, bisect.bisect_left, bisect.bisect_right}
     | {re.match, re.search, re.fullmatch, re.findall, re.finditer, re.split, re.sub, re.compile}
     | {found for found in vars(itertools).values() if isinstance(found, type)}
+    | {generating.items, generating.items_of_each}
 )
 """What does no more than call the functions that it is given."""
 IMPORTS = ("import", "import_from")

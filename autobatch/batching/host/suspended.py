@@ -164,7 +164,9 @@ def is_of_data(value: Any) -> bool:
             return kind in (list, tuple, dict, set)
         case Uniform(obj=obj):
             return generators.is_data(obj)
-        case Objects(lists=None, items=items):
+        case Objects(lists=lists) if lists is not None:
+            return bool(lists.tag != "tensor")  # a pattern with ``items`` would open their table
+        case Objects(items=items):
             return all(map(generators.is_data, items))
     return is_number_column(value)
 
