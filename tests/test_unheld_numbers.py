@@ -78,6 +78,7 @@ def test_bools_are_not_subtracted(expression: str) -> None:
 
 TAKEN = (
     *("y = y / n", "y = n / y", "y = torch.xlogy(y, n)", "y = torch.float_power(y, n)"),
+    "y = torch.copysign(y, n)",
     *("y = y ** n", "y = torch.pow(y, n)", "y **= n", "y = y * n", "y = torch.lerp(y, y, n)"),
     "y = torch.logical_and(y, torch.tensor(n))",
 )

@@ -25,7 +25,10 @@ DIVISIONS: frozenset[Any] = frozenset(
     }
 )
 DOUBLE: frozenset[Any] = frozenset({torch.float_power, Tensor.float_power})
-FLOATING: frozenset[Any] = DIVISIONS | {torch.xlogy, Tensor.xlogy, torch.special.xlogy}
+FLOATING: frozenset[Any] = DIVISIONS | {
+    *(torch.xlogy, Tensor.xlogy, torch.special.xlogy),
+    *(torch.copysign, Tensor.copysign),
+}
 """Functions that make floats of ints."""
 ROUNDED_ONCE: frozenset[Any] = DIVISIONS | {
     *(operator.mul, operator.imul, torch.mul, torch.multiply, torch.lerp, Tensor.lerp),
