@@ -140,3 +140,19 @@ def test_steps_between_tensors_are_of_the_default_dtype(spaced: Any) -> None:
         assert_matches_loop(spaced, [x], configurations=SOME)
     x = torch.tensor([0.5, 1.5], requires_grad=True)
     assert not autobatch.vmap(spaced)(x).requires_grad
+
+
+LARGE = torch.tensor([16777217.0, 0.5, -3.7, 123456789.0], dtype=torch.float64)
+STORES = (
+    *("y[0] = n", "y.fill_(n)", "y[y > 1] = n", "y.masked_fill_(y > 1, n)"),
+    "y.index_fill_(0, torch.tensor([1]), n)",
+)
+
+
+@pytest.mark.parametrize("line", STORES)
+def test_ints_take_floats_as_they_are(line: str) -> None:
+    """Not as the default dtype has them: float32 has no 16777217."""
+    run = program(f"ints {line}", [line, "return y"], {"torch": torch}, "y, n")
+    for dtype in (torch.int64, torch.int32):
+        rows = torch.tensor([[1, 2], [3, 0], [4, 5], [2, 2]]).to(dtype)
+        assert_matches_loop(run, [rows, LARGE], configurations=SOME, scalars="python")
