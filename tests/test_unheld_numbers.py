@@ -156,3 +156,13 @@ def test_ints_take_floats_as_they_are(line: str) -> None:
     for dtype in (torch.int64, torch.int32):
         rows = torch.tensor([[1, 2], [3, 0], [4, 5], [2, 2]]).to(dtype)
         assert_matches_loop(run, [rows, LARGE], configurations=SOME, scalars="python")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32])
+def test_powers_in_float64_take_a_float_as_it_is(dtype: torch.dtype) -> None:
+    run = program("float_power", ["return torch.float_power(y, n)"], {"torch": torch}, "y, n")
+    rows = torch.tensor([[1, 2], [300, 4], [7, 5], [2, 2]]).to(dtype)
+    exact = {"rtol": 1e-14, "atol": 0.0}
+    assert_matches_loop(
+        run, [rows, LARGE % 3 + 0.1], configurations=SOME, scalars="python", **exact
+    )

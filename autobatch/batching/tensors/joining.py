@@ -43,10 +43,10 @@ def joined(
 ) -> torch.dtype | None:
     """The dtype that columns of numbers join for a function; None if there are no tensors."""
     like = tensor_dtype(cells)
+    if function in DOUBLE and like is not None and not like.is_complex:
+        return torch.float64
     if like is None or not is_whole(like) or "rounding_mode" in kwargs:
         return like
-    if function in DOUBLE:
-        return torch.float64
     return torch.get_default_dtype() if function in FLOATING else like
 
 
