@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -155,3 +156,46 @@ def test_imports_that_run_a_module_are_no_machine_code() -> None:
 
     with pytest.raises(ModuleNotFoundError):
         autobatch.vmap(program, **COMPILED)(N[:4])
+
+
+def chosen(x: Any, n: Any) -> Any:
+    return torch.where(x > 1, n, 2.5)
+
+
+def chosen_beside(x: Any, n: Any) -> Any:
+    return torch.where(x > 1, x, n)
+
+
+def raised_to(x: Any, n: Any) -> Any:
+    return x**n
+
+
+@pytest.mark.parametrize("function", [chosen, chosen_beside])
+@pytest.mark.parametrize("large", [1e300, -3.5e38, math.inf, 3.4e38])
+def test_a_float_that_is_beyond_the_default_dtype_is_torchs_error(
+    function: Callable[..., Any], large: float
+) -> None:
+    for dtype in (torch.float32, torch.float64, torch.int8):
+        rows = torch.tensor([[2], [1]]).to(dtype)
+        numbers = torch.tensor([0.5, large], dtype=torch.float64)
+        in_a_row(function, rows, numbers)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64])
+@pytest.mark.parametrize("large", [5, 300, 2**31])
+def test_an_exponent_that_is_no_number_of_the_dtype_is_torchs_error(
+    dtype: torch.dtype, large: int
+) -> None:
+    in_a_row(raised_to, torch.tensor([[2], [1], [3]]).to(dtype), torch.tensor([2, large, 1]))
+
+
+def in_a_row(function: Callable[..., Any], rows: Any, numbers: Any) -> None:
+    """0-d tensors with numbers: a tensor of one element each, of which the function gets that."""
+
+    def of_element(x: Any, n: Any) -> Any:
+        return function(x[0], n)
+
+    assert_matches_loop(of_element, (rows, numbers), configurations=(COMPILED,), scalars="python")
+    with autobatch.counts() as found, suppress(RuntimeError):
+        autobatch.vmap(of_element, **COMPILED)(rows, numbers)
+    assert found.launches >= 1

@@ -78,6 +78,7 @@ def test_bools_are_not_subtracted(expression: str) -> None:
 
 TAKEN = (
     *("y = y / n", "y = n / y", "y = torch.xlogy(y, n)", "y = torch.float_power(y, n)"),
+    "y = torch.copysign(y, n)",
     *("y = y ** n", "y = torch.pow(y, n)", "y **= n", "y = y * n", "y = torch.lerp(y, y, n)"),
     "y = torch.logical_and(y, torch.tensor(n))",
 )
@@ -139,3 +140,29 @@ def test_steps_between_tensors_are_of_the_default_dtype(spaced: Any) -> None:
         assert_matches_loop(spaced, [x], configurations=SOME)
     x = torch.tensor([0.5, 1.5], requires_grad=True)
     assert not autobatch.vmap(spaced)(x).requires_grad
+
+
+LARGE = torch.tensor([16777217.0, 0.5, -3.7, 123456789.0], dtype=torch.float64)
+STORES = (
+    *("y[0] = n", "y.fill_(n)", "y[y > 1] = n", "y.masked_fill_(y > 1, n)"),
+    "y.index_fill_(0, torch.tensor([1]), n)",
+)
+
+
+@pytest.mark.parametrize("line", STORES)
+def test_ints_take_floats_as_they_are(line: str) -> None:
+    """Not as the default dtype has them: float32 has no 16777217."""
+    run = program(f"ints {line}", [line, "return y"], {"torch": torch}, "y, n")
+    for dtype in (torch.int64, torch.int32):
+        rows = torch.tensor([[1, 2], [3, 0], [4, 5], [2, 2]]).to(dtype)
+        assert_matches_loop(run, [rows, LARGE], configurations=SOME, scalars="python")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32])
+def test_powers_in_float64_take_a_float_as_it_is(dtype: torch.dtype) -> None:
+    run = program("float_power", ["return torch.float_power(y, n)"], {"torch": torch}, "y, n")
+    rows = torch.tensor([[1, 2], [300, 4], [7, 5], [2, 2]]).to(dtype)
+    exact = {"rtol": 1e-14, "atol": 0.0}
+    assert_matches_loop(
+        run, [rows, LARGE % 3 + 0.1], configurations=SOME, scalars="python", **exact
+    )

@@ -105,6 +105,31 @@ def test_a_number_beside_half_precision_is_not_rounded_first(half: Any, other: A
             exactly_the_loop(torch.float_power, x, y)
 
 
+INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("rows", INTEGERS)
+@pytest.mark.parametrize("other", INTEGERS)
+def test_integers_of_two_dtypes_become_floats_at_once(rows: Any, other: Any) -> None:
+    """``x / x.sum()`` of bytes divides by the sum, which is an int64 and larger than they are."""
+    x = Batched(torch.tensor([[200, 3, 0], [0, 7, 255], [1, 2, 3], [100, 100, 99]]).to(rows))
+    few = torch.tensor([200, -3, 2**31 - 1, 2**31 + 70_000]).to(other)
+    special = (torch.special.xlog1py, torch.special.zeta, torch.special.xlogy)
+    for fn in (
+        torch.div,
+        operator.truediv,
+        Tensor.true_divide,
+        torch.atan2,
+        torch.copysign,
+        *special,
+    ):
+        for y in (Batched(few), few[3], Batched(few[:, None])):
+            exactly_the_loop(fn, x, y)
+            exactly_the_loop(fn, y, x)
+    exactly_the_loop(torch.div, x, Batched(few | 1), rounding_mode="floor")
+    exactly_the_loop(torch.ldexp, x, Batched(torch.tensor([-100, 3, 0, 30]).to(other)))
+
+
 def exactly_the_loop(fn: Any, *args: Any, **kwargs: Any) -> None:
     rows = [[a.data[i] if type(a) is Batched else a for a in args] for i in range(4)]
     wanted = torch.stack([fn(*row, **kwargs) for row in rows])

@@ -336,7 +336,8 @@ def write_own(
     try:
         like = tensor_dtype([target])
         made = tuple(
-            tree_of(arg, None if indexed and place == 1 else like) for place, arg in enumerate(args)
+            tree_of(arg, None if indexed and place == 1 else unheld.met_by(function, arg, like))
+            for place, arg in enumerate(args)
         )
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:

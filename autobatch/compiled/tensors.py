@@ -141,6 +141,8 @@ def power(w: Writer, dtype: torch.dtype, x: Value, y: Value) -> str:
     machine = MACHINE[dtype]
     if dtype not in FLOATS:
         exponent = cast(w, y, torch.int64)
+        if isinstance(y.type, Number):
+            cast(w, y, dtype)  # torch raises where it is no number of the tensor's
         w.give_up_if(w.made(f"icmp slt i64 {exponent}, 0"))
         return int_power(w, machine, cast(w, x, dtype), exponent, checked=False)
     a = cast(w, x, dtype)

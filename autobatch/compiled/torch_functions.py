@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import prod
+from math import inf, prod
 
 import torch
 
-from autobatch.compiled import tensors
+from autobatch.compiled import numbers, tensors
 from autobatch.compiled.arrays import calls
 from autobatch.compiled.arrays.memory import Strided, element, strided
 from autobatch.compiled.functions import Compiled, absolute, one, pair, scalar
@@ -31,6 +31,7 @@ from autobatch.compiled.types import (
     refuse,
 )
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 from autobatch.values.cells import NUMBER_DTYPES
 
 
@@ -68,8 +69,20 @@ def chosen(w: Writer, args: Sequence[Value]) -> Value:
         refuse("torch.where has a compiled form for a bool tensor and two others")
     a, b = scalar(args[1]), scalar(args[2])
     dtype = tensors.meeting(a, b)
+    for each in (a, b):
+        refuse_overflow(w, each, dtype)
     x, y = tensors.cast(w, a, dtype), tensors.cast(w, b, dtype)
     return Value(Scalar(dtype), (w.select(args[0].leaf, MACHINE[dtype], x, y),))
+
+
+def refuse_overflow(w: Writer, x: Value, dtype: torch.dtype) -> None:
+    """Give up where a float is finite, but beyond what the default dtype holds: torch raises."""
+    if x.type != FLOAT or torch.get_default_dtype() is not torch.float32:
+        return
+    size = intrinsic(w, "fabs", "double", numbers.as_float(w, x))
+    large = w.made(f"fcmp ogt double {size}, {literal(torch.finfo(torch.float32).max, 'double')}")
+    finite = w.made(f"fcmp olt double {size}, {literal(inf, 'double')}")
+    w.give_up_if(w.made(f"and i1 {large}, {finite}"))
 
 
 def bound(name: str, w: Writer, args: Sequence[Value]) -> Value:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch.frontend.builder import Builder
+from autobatch.frontend.decided import Path, noting
 from autobatch.frontend.items import Drawn
-from autobatch.frontend.resolve import MISSING, Resolver, static_attribute, static_value
+from autobatch.frontend.resolve import MISSING, Resolver, static_attribute
 from autobatch.frontend.scope import Scope, walrus_targets
 from autobatch.frontend.subset import (
     GLOBAL_WRITE,
@@ -55,6 +56,7 @@ class Rules:
 class Root:
     """What a function and those nested in it share; ``names`` are its globals and builtins.
 
+    ``outside`` are these and what it has captured; ``decided`` is what it goes by of them.
     ``methods`` says of names, as they are asked for, whether a class in sight has a method of that
     name that is a program.
     """
@@ -62,6 +64,8 @@ class Root:
     resolver: Resolver
     rules: Rules
     names: Mapping[str, object]
+    outside: Mapping[str, object]
+    decided: dict[Path, object] = field(default_factory=dict)
     callees: list[object] = field(default_factory=list)
     methods: dict[str, bool] = field(default_factory=dict)
 
@@ -306,7 +310,7 @@ class Context:
 
     def static(self, node: ast.expr) -> object:
         """The object that ``node`` will give, ``MISSING`` if that cannot be told."""
-        return static_value(node, self.static_name)
+        return noting(self.static_name, self.root.outside, self.root.decided)(node)
 
     def static_name(self, name: str) -> object:
         if any(name in inner.names for inner in self.within) or name in self.scope.held:

@@ -25,8 +25,9 @@ from autobatch.frontend import generating, mapping, searching
 from autobatch.frontend.calls import plain, takes_all
 from autobatch.frontend.comprehensions import numbered_items
 from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.decided import Path, noting
 from autobatch.frontend.functions import make_function
-from autobatch.frontend.resolve import MISSING, static_value
+from autobatch.frontend.resolve import MISSING
 from autobatch.frontend.sources import Pairs, Static, is_simple, taken_together, within
 from autobatch.frontend.subset import KEPT_WALRUS, unsupported
 from autobatch.ir.program import Var
@@ -59,20 +60,22 @@ class Iterated(ast.expr):
     iterable: ast.expr
 
 
-def keep_lazy(node: FunctionNode, known: Mapping[str, object]) -> FunctionNode:
+def keep_lazy(
+    node: FunctionNode, known: Mapping[str, object], decided: dict[Path, object]
+) -> FunctionNode:
     """``node`` with each generator expression that is kept as ``Kept`` or ``Iterated``.
 
-    ``known`` are what names from outside mean before anything runs.
+    ``known`` are what names from outside mean before anything runs; ``decided`` takes those that
+    it goes by.
     """
     if not any(_is_generator(part) or mapping.names(part) for part in ast.walk(node)):
         return node
     bound = {name for part in ast.walk(node) for name in _binds(part)}
 
-    def static(expression: ast.expr) -> object:
-        return static_value(
-            expression, lambda name: MISSING if name in bound else known.get(name, MISSING)
-        )
+    def name_value(name: str) -> object:
+        return MISSING if name in bound else known.get(name, MISSING)
 
+    static = noting(name_value, known, decided)
     node = copy.deepcopy(node)
     kinds = searching.kinds_of(node, static, _binds)
     names = _names(node)

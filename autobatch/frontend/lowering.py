@@ -33,6 +33,7 @@ from autobatch.frontend import (
     statements,
 )
 from autobatch.frontend.context import RESULT, Context, Root, Rules
+from autobatch.frontend.decided import Decided, Path
 from autobatch.frontend.mangling import mangle_names
 from autobatch.frontend.resolve import ANY_FUNCTION, MISSING, Resolver
 from autobatch.frontend.results import leaves
@@ -47,11 +48,15 @@ from autobatch.structure import own_attribute
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A lowered function, what its calls were seen to run, and the leaves of its result."""
+    """A lowered function, what its calls were seen to run, and the leaves of its result.
+
+    It holds where what has ``decided`` means what it meant.
+    """
 
     function: Function
     callees: tuple[object, ...]
     out_vars: tuple[str, ...]
+    decided: Decided
 
 
 def lower_function(
@@ -82,7 +87,8 @@ def lower(
     context = _context(function, resolver, receiver, yields)
     lowered, displays = _lower_carefully(context)
     out_vars = displays.pop() if len(displays) == 1 else ("out",)
-    return Lowered(lowered, tuple(context.root.callees), out_vars)
+    root = context.root
+    return Lowered(lowered, tuple(root.callees), out_vars, tuple(root.decided.items()))
 
 
 def _with_receiver(pyfunc: object, receiver: object) -> tuple[FunctionType, object]:
@@ -225,11 +231,12 @@ def _context(
     name = pyfunc.__qualname__.rpartition("<locals>.")[2]
     known = _known(pyfunc, scope, receiver)
     names = ChainMap(pyfunc.__globals__, _builtins(pyfunc.__globals__))
-    lazy = kept.keep_lazy(source.node, ChainMap(dict(known), names))
+    outside, decided = ChainMap(dict(known), names), dict[Path, object]()
+    lazy = kept.keep_lazy(source.node, outside, decided)
     if lazy is not source.node:
         source = replace(source, node=lazy)
         scope = function_scope(source.node, pyfunc.__code__.co_freevars)
-    return Context(Root(resolver, RULES, names), source, name, scope, known)
+    return Context(Root(resolver, RULES, names, outside, decided), source, name, scope, known)
 
 
 def _builtins(namespace: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from autobatch.batching.operations import CAPTURED, HANDLED
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.batching.stretches.rounds import Round
+from autobatch.frontend import Decided
 from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.definitions import Definitions, definitions_of, literals_of
 from autobatch.ir.program import Block, Branch, Call, Function, Handler, Op, Raise, Return
@@ -59,6 +60,8 @@ class Luck:
 class Code:
     """A lowered function, ready to run: the variables that live at each block, sorted; ``exits``
     are the blocks that lead to its last.
+
+    It is of functions to which what has ``decided`` means what it meant when it was lowered.
     """
 
     function: Function
@@ -67,6 +70,7 @@ class Code:
     sites: list[dict[tuple[int, Executor], Site]]
     exits: frozenset[int]
     definitions: Definitions
+    decided: Decided = ()
     known: frozenset[Span] = frozenset()
     base: Code | None = None
     purity: Purity = IMPURE

@@ -27,7 +27,7 @@ from autobatch.batching.replaced import NOTHING, Replaced, look
 from autobatch.batching.switching import switches
 from autobatch.errors import AutobatchError
 from autobatch.forms import meant
-from autobatch.frontend import MISSING, Resolver, lower, lower_function, lower_program
+from autobatch.frontend import MISSING, Resolver, lower, lower_function, lower_program, meaning
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.fitting import fitted
 from autobatch.ir.ops import info
@@ -56,6 +56,7 @@ from autobatch.vm.purity import (
     Derived,
     Known,
     Lookup,
+    Meant,
     Names,
     Purity,
     Verdict,
@@ -193,20 +194,47 @@ class Library:
         return self.subjects.code(subject, lambda: self.code_as(function, receiver, subject))
 
     def code_as(self, function: FunctionType, receiver: object, *subject: object) -> Code:
-        """The same for all functions of equal code, of all subjects whose calls are of one kind."""
+        """The same for all functions of equal code, of all subjects whose calls are of one kind.
+
+        And to which what has decided the lowering means the same (see ``frontend.decided``).
+        """
         kinds = [self.classify(each) for each in subject]
-        key = (function.__code__.co_filename, function.__code__, *kinds)  # two files' may be equal
-        code = self.codes.get(key)
-        if code is None:
+        key: tuple[object, ...] = (function.__code__.co_filename, function.__code__, *kinds)
+        while (code := self.codes.get(key)) is not None:  # two files' code may be equal
+            if not code.decided:
+                return code
+            now = tuple([meaning(function, receiver, path) for path, _ in code.decided])
+            if all(one is other for one, (_, other) in zip(now, code.decided, strict=True)):
+                self.rest_on(code, function, receiver)
+                return code
+            key = (*key, now)
+        with self.lock:
+            code = self.codes.get(key)
+            if code is None:
+                self.lowering.add(key[:2])
+                try:
+                    code = self.codes[key] = self.lowered_as(function, receiver)
+                finally:
+                    self.lowering.discard(key[:2])
+        self.rest_on(code, function, receiver)
+        return code
+
+    def rest_on(self, code: Code, function: FunctionType, receiver: object) -> None:
+        """What is being judged rests on what decided the lowering of a function."""
+        if self.trail and code.decided:
             with self.lock:
-                code = self.codes.get(key)
-                if code is None:
-                    self.lowering.add(key)
-                    try:
-                        lowered = lower(function, self.resolver, receiver=receiver).function
-                        code = self.codes[key] = self.made(self.optimised(lowered))
-                    finally:
-                        self.lowering.discard(key)
+                if self.trail:
+                    seen = Meant(function, receiver)
+                    self.trail[-1] += [(seen, path, found) for path, found in code.decided]
+
+    def lowered_as(self, function: FunctionType, receiver: object) -> Code:
+        lowered = lower(function, self.resolver, receiver=receiver)
+        code = self.made(self.optimised(lowered.function))
+        code.decided = tuple(
+            (path, found)
+            for path, found in lowered.decided
+            if meaning(function, receiver, path) is found
+        )
         return code
 
     def purity_of(self, callee: object) -> Purity | None:
@@ -436,7 +464,8 @@ class Library:
             old = function.__code__
             made = old.replace(co_consts=(*old.co_consts, ("specialised", constants)))
             optimised = self.optimised(copied(code.function, constants), "specialise_calls")
-            self.codes[made.co_filename, made] = self.made(optimised)
+            kept = self.codes[made.co_filename, made] = self.made(optimised)
+            kept.decided = code.decided
             code.copies[constants] = made
         name, given, closure = function.__name__, function.__defaults__, function.__closure__
         copy = FunctionType(made, function.__globals__, name, given, closure)

@@ -28,7 +28,7 @@ from autobatch.batching.effects import (
     is_inplace_name,
 )
 from autobatch.batching.updates import is_updating
-from autobatch.frontend import MISSING, generating
+from autobatch.frontend import MISSING, Path, generating, meaning
 from autobatch.frontend.resolve import imported_before, inherited_method, static_attribute
 from autobatch.ir.definitions import Definitions
 from autobatch.ir.ops import INPLACE, info
@@ -300,7 +300,22 @@ class Known:
         return definition.args[0], definition.attr
 
 
-Lookup = tuple[Known, Var, object]
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Meant:
+    """What the names mean to a function that have decided its lowering (``frontend.decided``)."""
+
+    function: FunctionType
+    receiver: object
+
+    @property
+    def place(self) -> Hashable:
+        return id(self.function), id(self.receiver)
+
+    def again(self, path: Path, before: object) -> object:
+        return meaning(self.function, self.receiver, path)
+
+
+Lookup = tuple[Known | Meant, Any, object]
 
 
 @dataclass(frozen=True, slots=True)

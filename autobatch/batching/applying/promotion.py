@@ -10,7 +10,9 @@ dtypes). Operands of one dtype are safe, which ``differs`` finds at the price of
 - functions that bring their operands to one common dtype (``_PROMOTING``) get operands that are
   already in it, so that their result has one example's dtype and value: ``settle``. On the CPU a
   product with one number in another dtype, and a quotient by it, are float32's, rounded once: of
-  tensors of half precision, torch does not round that number first (``in_full``).
+  tensors of half precision, torch does not round that number first (``in_full``);
+- of those that give floats of integers (``_FLOATING``) integers become floats at once: the sum of
+  bytes, an int64, is no byte where these are divided by it.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ _NAMES = """add sub subtract mul multiply div divide true_divide floor_divide re
  gcd lcm rsub __radd__ __rsub__ __rmul__ __rtruediv__ __rpow__ __rfloordiv__ __rmod__ __and__
  __or__ __xor__ __lshift__ __rshift__ __add__ __sub__ __mul__ __truediv__ __floordiv__ __mod__
  __pow__ __lt__ __le__ __eq__ __ne__ __gt__ __ge__ clamp_min clamp_max"""
+_FLOATING_NAMES = """div divide true_divide __truediv__ truediv atan2 arctan2 copysign xlogy xlog1py
+ zeta ldexp"""
 _OPERATORS = "add sub mul truediv floordiv mod pow lshift rshift and_ or_ xor lt le eq ne gt ge"
 
 
@@ -50,6 +54,12 @@ _SCALING = frozenset(
         *(Tensor.mul, Tensor.multiply, Tensor.div, Tensor.divide, Tensor.true_divide),
         *(Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, operator.mul, operator.truediv),
     }
+)
+_FLOATING = frozenset(
+    getattr(owner, name)
+    for owner in (torch, Tensor, torch.special, operator)
+    for name in _FLOATING_NAMES.split()
+    if hasattr(owner, name)
 )
 _HALVES = (torch.float16, torch.bfloat16)
 _WHERE = frozenset({torch.where, Tensor.where})
@@ -75,7 +85,7 @@ def settle(
 
     And the dtype that the result is to be rounded to, if it is to be.
     """
-    if fn not in _PROMOTING:
+    if fn not in _PROMOTING and fn not in _FLOATING:
         return args, kwargs, None
     condition = _condition(fn, args, kwargs)
     tensors = [
@@ -85,6 +95,10 @@ def settle(
     ]
     common = common_dtype(tensors)
     if common is None:
+        return args, kwargs, None
+    if fn in _FLOATING and kwargs.get("rounding_mode") is None and _counts(common):
+        common = torch.get_default_dtype()
+    elif fn not in _PROMOTING:
         return args, kwargs, None
     rounded = common if common in _HALVES and in_full(fn, args, kwargs, common) else None
     if rounded is not None:
@@ -139,6 +153,10 @@ def _joined(with_dims: torch.dtype, without: torch.dtype) -> torch.dtype:
     """What a tensor with dimensions and a 0-d one promote to."""
     strong = torch.empty(1, dtype=with_dims, device="meta")
     return torch.result_type(strong, torch.empty((), dtype=without, device="meta"))
+
+
+def _counts(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
 
 
 def _dtype(tensor: Tensor | Batched) -> torch.dtype:

@@ -25,7 +25,10 @@ DIVISIONS: frozenset[Any] = frozenset(
     }
 )
 DOUBLE: frozenset[Any] = frozenset({torch.float_power, Tensor.float_power})
-FLOATING: frozenset[Any] = DIVISIONS | {torch.xlogy, Tensor.xlogy, torch.special.xlogy}
+FLOATING: frozenset[Any] = DIVISIONS | {
+    *(torch.xlogy, Tensor.xlogy, torch.special.xlogy),
+    *(torch.copysign, Tensor.copysign),
+}
 """Functions that make floats of ints."""
 ROUNDED_ONCE: frozenset[Any] = DIVISIONS | {
     *(operator.mul, operator.imul, torch.mul, torch.multiply, torch.lerp, Tensor.lerp),
@@ -40,10 +43,10 @@ def joined(
 ) -> torch.dtype | None:
     """The dtype that columns of numbers join for a function; None if there are no tensors."""
     like = tensor_dtype(cells)
+    if function in DOUBLE and like is not None and not like.is_complex:
+        return torch.float64
     if like is None or not is_whole(like) or "rounding_mode" in kwargs:
         return like
-    if function in DOUBLE:
-        return torch.float64
     return torch.get_default_dtype() if function in FLOATING else like
 
 

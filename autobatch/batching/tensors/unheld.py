@@ -62,6 +62,17 @@ def is_whole(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
+def met_by(function: Function, cell: Cell, like: torch.dtype | None) -> torch.dtype | None:
+    """The dtype that a column of numbers meets where it is written to a tensor of dtype ``like``.
+
+    Ints take a float as it is, not as the default dtype has it: 16777217.0 is 16777217.
+    """
+    value = read(cell)
+    is_float = type(value) is Column and value.tag == "float"
+    exact = is_float and like is not None and is_whole(like) and function in WRITES
+    return torch.float64 if exact else like
+
+
 def suits(function: Function, column: Column, dtype: torch.dtype) -> bool:
     """Whether a function takes all of a column's numbers, wherever in their bounds they are."""
     if function in POWERS and is_whole(dtype) and column.tag == "int":
