@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 
 from autobatch.frontend.resolve import MISSING, static_attribute, static_value
+from autobatch.structure import own_attribute
 
 Path = tuple[str, ...]
 """A name from outside and attributes of it: ``("math", "prod")``."""
@@ -74,7 +75,9 @@ def meaning(function: FunctionType, receiver: object, path: Path) -> object:
         found = receiver
     else:
         found = function.__globals__.get(name, MISSING)
-        found = function.__builtins__.get(name, MISSING) if found is MISSING else found
+        if found is MISSING:
+            known: dict[str, object] = own_attribute(function, "__builtins__", {})
+            found = known.get(name, MISSING)
     for attribute in attributes:
         found = MISSING if found is MISSING else static_attribute(found, attribute)
     return found if decides(found) else MISSING
