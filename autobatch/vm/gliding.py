@@ -80,11 +80,13 @@ def gone_round(
         if lap.pc >= spin.nearest:
             return None
         if spin.riders is not None and not spin.may_carry(lap):
+            rode = spin.riders
             spin.settle()
             group = spin.group
             if not go_on(hops, group, env):
                 return None
             env, k = group.env, group.k
+            spin.riders = rode.again(k) if lap.is_safe else None
         try:
             taken = hop.goes(spin, env, k)
         except Exception:  # the general way finds out what is wrong

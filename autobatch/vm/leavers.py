@@ -50,14 +50,6 @@ class Picked:
         value = None if cell is None else cell.value
         return type(value) is Column and is_plain(value) and leaf_key(value) == self.key
 
-    def take(self, cell: Cell | None, index: Tensor) -> None:
-        """Some rows of a column like this; without a cell it has not changed."""
-        if cell is not None:
-            self.now = cell.value  # type: ignore[assignment]
-        column = self.now
-        self.tables.append(rows_at(column.table, index))
-        self.bounds.append(column.bounds)
-
     def column(self) -> Column:
         tag = self.now.tag
         bounds = join_bounds(self.bounds) if tag == "int" else None
@@ -83,8 +75,9 @@ class Told:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Leavers:
-    """Those that ``lap`` has sent to block ``out``: they are ``rows``, with rows of the variables
-    ``own``, the ``numbers`` of rounds, and what all threads share.
+    """Those that ``lap`` has sent to block ``out``, with rows of the variables ``own``, the
+    ``numbers`` of rounds, and what all threads share. They are those at the places ``gone`` of
+    ``rows``, each time.
     """
 
     lap: Lap
@@ -93,6 +86,7 @@ class Leavers:
     numbers: list[Told] = field(default_factory=list)
     shared: dict[str, Cell] = field(default_factory=dict)
     rows: list[np.ndarray] = field(default_factory=list)
+    gone: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -135,19 +129,25 @@ class Leavers:
                 return False
         index = torch.from_numpy(gone)
         for each in self.own:
-            each.take(made.get(each.name), index)
+            if each.name in made:
+                each.now = made[each.name].value  # type: ignore[assignment]
+            column = each.now
+            each.tables.append(rows_at(column.table, index))
+            each.bounds.append(column.bounds)
         for number in self.numbers:
             number.values.append(number.now)
-        self.rows.append(rows[gone])
+        self.rows.append(rows)
+        self.gone.append(gone)
         return True
 
     def group(self, device: torch.device) -> Group:
         """All of them; ``device`` is where numbers live."""
         env = self.shared | {each.name: Cell(each.column()) for each in self.own}
-        sizes = list(map(len, self.rows))
+        sizes = list(map(len, self.gone))
         for number in self.numbers:
             env[number.name] = Cell(merged(number.values, sizes, device))
-        return Group(np.concatenate(self.rows), env)
+        rows = [rows[gone] for rows, gone in zip(self.rows, self.gone, strict=True)]
+        return Group(np.concatenate(rows), env)
 
 
 def is_plain(column: Column) -> bool:
