@@ -25,6 +25,12 @@ HEAD = ("program", "batch", "autobatch", "by hand", "over by hand", "loop over a
 Program = Callable[[Tensor], Tensor]
 
 
+@dataclass
+class State:
+    h: Tensor
+    count: int = 0
+
+
 class Model(nn.Module):
     """What all programs share: ``weight`` ``[width, width]``, and layers of that size."""
 
@@ -47,6 +53,16 @@ class Model(nn.Module):
             else:
                 h = torch.sin(self.weight @ h - row)
         return h
+
+    def kept_in_an_object(self, x: Tensor) -> Tensor:
+        state = State(torch.zeros_like(x[0]))
+        for row in x:
+            if row.sum() > 0:
+                state.h = torch.tanh(self.weight @ state.h + row)
+                state.count += 1
+            else:
+                state.h = torch.sin(self.weight @ state.h - row)
+        return state.h * state.count
 
     def skipping(self, x: Tensor) -> Tensor:
         h = torch.zeros_like(x[0])
@@ -113,6 +129,18 @@ class ByHand:
             h = new.index_copy(0, no, torch.sin(h[no] @ weight - row[no]))
         return h
 
+    def kept_in_an_object(self, x: Tensor) -> Tensor:
+        h, weight = torch.zeros_like(x[:, 0]), self.model.weight.t()
+        count = torch.zeros(len(x), dtype=torch.int64)
+        for row in x.unbind(1):
+            one = row.sum(1) > 0
+            yes, no = one.nonzero().squeeze(1), (~one).nonzero().squeeze(1)
+            new = torch.empty_like(h)
+            new = new.index_copy(0, yes, torch.tanh(torch.addmm(row[yes], h[yes], weight)))
+            h = new.index_copy(0, no, torch.sin(h[no] @ weight - row[no]))
+            count = count + one
+        return h * count[:, None]
+
     def skipping(self, x: Tensor) -> Tensor:
         h, weight = torch.zeros_like(x[:, 0]), self.model.weight.t()
         for row in x.unbind(1):
@@ -142,7 +170,10 @@ class ByHand:
         return h
 
 
-PROGRAMS = ("straight", "either", "skipping", "one_of_three", "by_a_function", "by_a_method")
+PROGRAMS = (
+    *("straight", "either", "kept_in_an_object", "skipping", "one_of_three"),
+    *("by_a_function", "by_a_method"),
+)
 
 
 def least(runs: Sequence[Callable[[], object]], repeats: int) -> list[float]:
