@@ -122,11 +122,7 @@ class ByHand:
     def either(self, x: Tensor) -> Tensor:
         h, weight = torch.zeros_like(x[:, 0]), self.model.weight.t()
         for row in x.unbind(1):
-            one = row.sum(1) > 0
-            yes, no = one.nonzero().squeeze(1), (~one).nonzero().squeeze(1)
-            new = torch.empty_like(h)
-            new = new.index_copy(0, yes, torch.tanh(torch.addmm(row[yes], h[yes], weight)))
-            h = new.index_copy(0, no, torch.sin(h[no] @ weight - row[no]))
+            h = both_ways(row.sum(1) > 0, h, row, weight)
         return h
 
     def kept_in_an_object(self, x: Tensor) -> Tensor:
@@ -134,10 +130,7 @@ class ByHand:
         count = torch.zeros(len(x), dtype=torch.int64)
         for row in x.unbind(1):
             one = row.sum(1) > 0
-            yes, no = one.nonzero().squeeze(1), (~one).nonzero().squeeze(1)
-            new = torch.empty_like(h)
-            new = new.index_copy(0, yes, torch.tanh(torch.addmm(row[yes], h[yes], weight)))
-            h = new.index_copy(0, no, torch.sin(h[no] @ weight - row[no]))
+            h = both_ways(one, h, row, weight)
             count = count + one
         return h * count[:, None]
 
@@ -168,6 +161,14 @@ class ByHand:
                 h = torch.relu(layer(h))
             h = h + row
         return h
+
+
+def both_ways(one: Tensor, h: Tensor, row: Tensor, weight: Tensor) -> Tensor:
+    """``tanh`` for the threads of ``one``, ``sin`` for the others."""
+    yes, no = one.nonzero().squeeze(1), (~one).nonzero().squeeze(1)
+    new = torch.empty_like(h)
+    new = new.index_copy(0, yes, torch.tanh(torch.addmm(row[yes], h[yes], weight)))
+    return new.index_copy(0, no, torch.sin(h[no] @ weight - row[no]))
 
 
 PROGRAMS = (

@@ -326,7 +326,8 @@ def test_opt_of_what_is_no_program(tmp_path: Path, failing: Failing) -> None:
     told = failing("opt", text)
     assert f"{text}: " in told and "line 5" in told and "did you mean return?" in told
     failing("opt", tmp_path / "absent.txt")
-    assert "simplify" in failing("opt", text, "--passes", "simplfy")
+    told = failing("opt", text, "--passes", "simplfy")
+    assert "simplify" in told and "inline_calls" in told
 
 
 def test_ops(capsys: pytest.CaptureFixture[str]) -> None:

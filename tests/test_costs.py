@@ -63,7 +63,7 @@ def test_work_goes_by_shapes() -> None:
 
 def test_what_decides_is_the_same_on_any_machine() -> None:
     assert if_conversion.MOST == round(PARTING / LAUNCH) == 12
-    assert speculating.SPLIT == round(2 * PARTING / ELEMENT) == 48_000
+    assert speculating.SPLIT == round(6 * PARTING / ELEMENT) == 144_000
 
 
 def test_counts_do_not_depend_on_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ def optimised(target: str, passes: str | None) -> Iterator[tuple[str, Program]]:
     try:
         parts = [PIPELINE] if passes is None else parted(names_in(passes))
     except OptionError as error:
-        raise CommandError(str(error)) from None
+        of_calls = ", ".join(CALL_PASSES)
+        raise CommandError(f"{error} Here, {of_calls} are passes, too.") from None
     title, program = start(target)
     yield title, program
     for part in parts:

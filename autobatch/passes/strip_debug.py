@@ -11,7 +11,8 @@ Before:                                  After:
         return x                                 return x
 
 An assert goes with all that its test and its message compute, unless that assigns a variable of the
-user's. Of a ``print``, by that name, the arguments are still computed. No pass of the pipeline:
+user's. ``assert False`` stays: nothing behind it has been lowered. Of a ``print``, by that name,
+the arguments are still computed. No pass of the pipeline:
 ``passes=["strip_debug", *autobatch.passes.PIPELINE]``.
 """
 
