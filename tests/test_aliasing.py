@@ -367,6 +367,27 @@ def added_to_in_any_of_two(x):
     return x
 
 
+class Beginning:
+    """Whose instances begin with a tensor of the class's, or a number."""
+
+    n = torch.zeros(())
+    m = 1
+
+
+def added_to_of_the_class(x):
+    held = Beginning()
+    if x > 0:
+        held.n = 0
+    held.n += 1
+    return x
+
+
+def counted_from_the_class(x):
+    held = Beginning()
+    held.m += 1
+    return x * held.m
+
+
 def added_to_by_stars(x):
     held = State(*[x, x])
     held.n += 1
@@ -463,6 +484,7 @@ def set_on_what_is_not_known(x, held):
 TELLING = (
     *(added_to_in_a_dataclass, added_to_in_any_of_two, added_to_by_stars, added_to_in_a_dict),
     *(added_to_under_any_key, added_to_after_an_update, added_to_after_a_merge),
+    added_to_of_the_class,
     *(added_to_in_a_copy, added_to_by_a_helper, added_to_in_what_was_made_elsewhere),
     *(added_to_in_an_object, compared_as_dataclasses, made_by_a_factory, computed_by_a_property),
     *(noted_when_set, made_by_a_metaclass, set_on_what_is_not_known),
@@ -478,6 +500,7 @@ QUIET = (
     *(chain, filtered, counted, helped, log_density, metropolis),
     *(held_in_an_object, held_in_a_dataclass),
     *(counted_in_a_dataclass, counted_in_an_object, counted_in_a_dict),
+    counted_from_the_class,
 )
 
 

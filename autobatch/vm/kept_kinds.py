@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MemberDescriptorType
 
 from autobatch.batching.effects import effect_of
 from autobatch.batching.objects.classes import holds_alone
@@ -65,7 +66,13 @@ def is_filled(method: tuple[str, str] | None) -> bool:
 
 
 def made(kind: object, kinds: Sequence[str], shape: CallShape) -> Iterator[tuple[Kept, str]]:
-    """What an instance of a class has that a call with operands of such kinds makes."""
+    """What an instance of a class has that a call with operands of such kinds makes, or reads of
+    the class as long as nothing is assigned.
+    """
+    for each in kind.__mro__:  # type: ignore[attr-defined]
+        for name, value in vars(each).items():
+            if not name.startswith("__") and type(value) is not MemberDescriptorType:
+                yield (INSTANCE, name), "number" if type(value) in NUMBERS else ""
     if not dataclasses.is_dataclass(kind):
         return
     fields = dataclasses.fields(kind)
