@@ -10,7 +10,6 @@ part of their program so.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,22 +17,12 @@ import torch
 
 import autobatch
 from benchmarks import leaf_programs, mixed_programs, number_programs
+from benchmarks.harness import least
 from benchmarks.host_programs import PROGRAMS, examples
 
 BATCHES = (64, 512)
 OTHERS = (mixed_programs, number_programs, leaf_programs)
 NAMES = [*PROGRAMS, *(name for each in OTHERS for name in each.PROGRAMS)]
-
-
-def least(runs: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
-    """The least seconds of each, in turns."""
-    found = [float("inf")] * len(runs)
-    for _ in range(repeats):
-        for at, run in enumerate(runs):
-            begin = time.perf_counter()
-            run()
-            found[at] = min(found[at], time.perf_counter() - begin)
-    return found
 
 
 def given(name: str, size: int) -> tuple[Callable[..., Any], list[tuple[Any, ...]]]:

@@ -10,14 +10,15 @@ batch's. A round has one product with a square matrix for each thread, or three 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import process_time
 
 import torch
 from torch import Tensor, nn
 
 import autobatch
+from benchmarks.harness import least
 
 BATCHES = (64, 1024)
 WIDTH, ROUNDS, LAYERS = 32, 100, 3
@@ -177,17 +178,6 @@ PROGRAMS = (
 )
 
 
-def least(runs: Sequence[Callable[[], object]], repeats: int) -> list[float]:
-    """The least seconds of process time of each, taking turns."""
-    found = [float("inf")] * len(runs)
-    for _ in range(repeats):
-        for place, run in enumerate(runs):
-            started = time.process_time()
-            run()
-            found[place] = min(found[place], time.process_time() - started)
-    return found
-
-
 def measured(name: str, batch: int, width: int, repeats: int, training: bool) -> list[str]:
     torch.manual_seed(0)
     model, x = Model(width), torch.randn(batch, ROUNDS, width)
@@ -208,7 +198,7 @@ def measured(name: str, batch: int, width: int, repeats: int, training: bool) ->
     with torch.set_grad_enabled(training):
         for _ in range(12):
             torch.testing.assert_close(batched(x), by_hand(x), rtol=1e-3, atol=1e-3)
-        ours, hand, plain = least((step(batched), step(by_hand), loop), repeats)
+        ours, hand, plain = least((step(batched), step(by_hand), loop), repeats, process_time)
     scale = 1e6 / ROUNDS
     plain *= batch / min(batch, 16)
     return [
