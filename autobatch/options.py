@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from autobatch.arguments.spelling import meant
@@ -55,6 +57,9 @@ class Unsaid(str):
 
 
 UNSAID = Unsaid("error")
+UNSAID_EXECUTOR = Unsaid("auto")
+EXECUTOR = "AUTOBATCH_EXECUTOR"
+"""The environment variable that names the executor of what says none."""
 MOST_THREADS = 2**47
 TRACE_AFTER = 2
 MAX_DEPTH = 10_000
@@ -160,7 +165,7 @@ class Options:
     """
 
     engine: str = "stackless"
-    executor: Any = "traced"
+    executor: Any = UNSAID_EXECUTOR
     scalars: str = "tensor"
     max_steps: int | None = None
     max_depth: int | None = None
@@ -190,9 +195,35 @@ class Options:
         return self.engine == "sequential" or self.writes
 
     @property
+    def executor_at_work(self) -> Any:
+        """The executor of a call that begins now: the environment may name one where none is said.
+
+        "auto" is "traced" where an option is for recordings alone. ``OptionError``: there is no
+        such executor.
+        """
+        executor, goes_by_others = self.executor, self.executor == "auto"
+        if type(executor) is Unsaid:
+            executor = os.environ.get(EXECUTOR, executor)
+            if executor not in CHOICES["executor"]:
+                allowed = ", ".join(map(repr, CHOICES["executor"]))
+                raise OptionError(f"{EXECUTOR} is {executor!r}; it must be one of {allowed}.")
+        return "traced" if goes_by_others and self.save != "keep" else executor
+
+    @property
     def compiles(self) -> bool:
-        """Whether programs and stretches may be compiled."""
-        return self.executor in ("compiled", "auto")
+        """Whether programs may become machine code."""
+        return self.executor_at_work in ("compiled", "auto")
+
+    @property
+    def executor_of_stretches(self) -> Any:
+        """The executor of what is no machine code.
+
+        When a kernel is made goes by the clock under "auto", and it rounds otherwise: what is to
+        come out the same in every run has none.
+        """
+        executor = self.executor_at_work
+        repeats = self.seed is not None or torch.are_deterministic_algorithms_enabled()
+        return "traced" if executor == "auto" and repeats else executor
 
     @property
     def writes(self) -> bool:
@@ -215,7 +246,7 @@ class Options:
     def lets_run_plainly(self) -> bool:
         """Whether plain Python may run threads: nobody looks at steps, or asks for another way."""
         return (
-            self.executor in ("traced", "auto", "compiled")
+            self.executor_at_work in ("traced", "auto", "compiled")
             and self.plain == "auto"
             and self.fallback != "error"
             and self.max_steps is None
@@ -231,7 +262,7 @@ class Options:
         return (
             self.fallback == "allow"
             and self.trace_after == TRACE_AFTER
-            and self.executor != "compiled"
+            and self.executor_at_work != "compiled"
         )
 
     @property
@@ -239,7 +270,7 @@ class Options:
         """Whether a call is one batch that nobody looks at, and raises what the loop raises."""
         return (
             self.engine == "stackless"
-            and self.executor != "vmap"
+            and self.executor_at_work != "vmap"
             and self.max_steps is None
             and not self.listeners
             and self.chunk_size is None
@@ -309,10 +340,10 @@ class Options:
         if isinstance(self.save, Offload):
             check_count("after, of save,", self.save.after, 0, optional=False)
             check_count("least, of save,", self.save.least, 1, optional=False)
-        if self.save != "keep" and self.executor != "traced":
+        if self.save != "keep" and self.executor not in ("traced", "auto"):
             raise OptionError(
                 f"save is {self.save!r} and executor is {self.executor!r}; it is for what is "
-                'recorded, so executor must be "traced".'
+                'recorded, so executor must be "traced", or "auto".'
             )
         if self.on_error == "isolate" and self.out_dims != 0:
             raise OptionError(

@@ -6,6 +6,7 @@ GPU tests run only where there is a GPU.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,7 @@ import torch._dynamo  # else first recordings wait: see autobatch.batching.trace
 from hypothesis import settings
 from torch.distributions import Distribution
 
+from autobatch.options import EXECUTOR
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
@@ -54,6 +56,21 @@ def no_clock() -> Iterator[None]:
     """No test depends on how long anything takes, but for those that ask for it."""
     with measuring(False):
         yield
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What says no executor is recorded, so that it has block executions to be looked at.
+
+    ``AUTOBATCH_EXECUTOR=auto`` runs all of it as users do.
+    """
+    monkeypatch.setenv(EXECUTOR, os.environ.get(EXECUTOR, "traced"))
+
+
+@pytest.fixture
+def said_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default executor is what it is for users."""
+    monkeypatch.delenv(EXECUTOR)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -30,7 +30,14 @@ from autobatch.errors import OptionError
 from autobatch.explaining.apart import unlike
 from autobatch.explaining.kinds import is_data, kind_of
 from autobatch.explaining.overhead import is_cheap, overhead, within_converted
-from autobatch.explaining.report import BlockRuns, FunctionReport, Line, Report, times
+from autobatch.explaining.report import (
+    COMPILED,
+    BlockRuns,
+    FunctionReport,
+    Line,
+    Report,
+    times,
+)
 from autobatch.explaining.stopwatch import Stopwatch
 from autobatch.ir.program import Call, Op
 from autobatch.ir.program import Function as Lowered
@@ -114,7 +121,7 @@ def is_told(plainly: Asked, report: Report) -> bool:
 
 def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:
     """Whether an executor can do what it is for with all of a program, and if not where and why."""
-    if options.executor == "cudagraph":
+    if options.executor_at_work == "cudagraph":
         why = CAPTURE.reason_against()
         return f"not captured, traced instead: {why}" if why else ""
     if not options.compiles:
@@ -126,14 +133,15 @@ def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> st
         span = refused.span
         where = f"{Path(span.file).name}, line {span.line}: " if span is not None else ""
         return f"not compiled, traced instead: {where}{refused.why}"
-    return "compiled: each thread runs by itself, in machine code"
+    return COMPILED
 
 
 def stretches(options: Options) -> dict[tuple[str, int], list[str]]:
     """What has become of the stretches that begin on a line, in runs before this one."""
     found: dict[tuple[str, int], list[str]] = {}
-    if isinstance(options.executor, str):
-        executor = COMPILING.get((options.executor, options.fast_math))
+    named = options.executor_of_stretches
+    if isinstance(named, str):
+        executor = COMPILING.get((named, options.fast_math))
         for made in () if executor is None else executor.made:
             if made.span is not None:
                 measured = made.measured if isinstance(made, Hot) else ""
@@ -165,8 +173,9 @@ def lost(watch: Watch, report: Report, batch: Batch, options: Options) -> str:
         for seen in watch.functions.values()
         for pc in seen.sizes
     }
-    inner = within_converted(ran) if options.executor != "vmap" else frozenset()
-    if watch.plainly or options.compiles or report.is_on_objects() or not is_cheap(batch):
+    named = options.executor_of_stretches
+    inner = within_converted(ran) if named != "vmap" else frozenset()
+    if watch.plainly or report.is_compiled or report.is_on_objects() or not is_cheap(batch):
         return ""
     found = overhead(watch.counts, ran, not report.has_tensors(), inner)
     if found is None:

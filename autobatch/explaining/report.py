@@ -26,6 +26,7 @@ PLAINLY = (
     "A call of {0} runs as plain Python, one example after the other, which takes less time; "
     "explain keeps the threads together to look at them."
 )
+COMPILED = "compiled: each thread runs by itself, in machine code"
 LIBRARIES = "Functions of libraries (report.unfolded() has their lines):"
 SLOWEST = "Most of its time, untraced:"
 BY_THREAD = "Thread by thread, where it might not be meant:"
@@ -133,8 +134,8 @@ class Report:
     the library functions that ran, too.
 
     ``result`` is what ``.batch`` would have returned, None if the program failed. ``compiled``
-    says whether ``executor="compiled"`` has a compiled form of the program, or ``"cudagraph"`` a
-    device to capture on, and if not why. ``plainly``: a call that nobody looks at runs all of it
+    says whether there is a compiled form of the program, or for ``"cudagraph"`` a device to capture
+    on, and if not why. ``plainly``: a call that nobody looks at runs all of it
     as plain Python. ``overhead`` is what is to be said of a run that has likely taken longer than
     the plain loop. ``objection`` is what keeps it from being run as plain Python, where that would
     be better.
@@ -157,6 +158,8 @@ class Report:
             f"{self.title}: {self.threads} threads, {total.block_executions} block executions, "
             f"{total.host_reads} host reads, {total.by_thread} operations thread by thread"
         )
+        if self.is_compiled:
+            return f"{headline}\n{COMPILED}"
         if self.plainly:
             headline += f"\n{PLAINLY.format(self.title)}"
         elif self.is_on_objects():
@@ -167,9 +170,14 @@ class Report:
             headline += f"\n{self.objection}"
         if self.overhead:
             headline += f"\n{self.overhead}"
-        if self.compiled:
+        if self.compiled and not self.plainly:
             headline += f"\n{self.compiled}"
         return headline
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a run that nobody looks at is machine code."""
+        return self.compiled == COMPILED
 
     def __str__(self) -> str:
         own = self.own()

@@ -34,7 +34,8 @@ class Chunk:
     """The groups that a chunk's run has returned; ``start`` is its first thread's index.
 
     ``reader`` gives what reads real values of cells, for some threads of the chunk: one reader
-    gives one object where there is one. ``errors`` are of the threads that failed.
+    gives one object where there is one. ``errors`` are of the threads that failed. ``is_plain``:
+    plain Python has run them.
     """
 
     start: int
@@ -42,6 +43,7 @@ class Chunk:
     ways: Ways
     reader: Callable[[np.ndarray], Reader]
     errors: Errors = field(default_factory=dict)
+    is_plain: bool = False
 
     def rows(self, piece: Returned) -> list[Any]:
         """The real values of a group's result."""

@@ -82,11 +82,11 @@ def machine_of(
 
 def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
     """What makes stretches fast; None where each operation runs as it comes."""
-    if options.executor == "vmap":
+    named = options.executor_of_stretches
+    if named == "vmap":
         return None
-    keeps = options.save == "keep"
-    executor = chosen(options.executor, keeps, options.fast_math)
-    patient = options.trace_after > 0 and options.executor in ("traced", "auto")
+    executor = chosen(named, options.save == "keep", options.fast_math)
+    patient = options.trace_after > 0 and named in ("traced", "auto")
     return Work(executor, options.trace_after, {} if cache is None else cache, patient)
 
 

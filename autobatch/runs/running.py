@@ -1,8 +1,9 @@
 """One batched call, from arguments to results: the way it is run, and one result of all chunks.
 
 In: a function, a ``Batch`` and options. Out: the results of all threads, as ``out_dims`` places
-them. The ways are tried in order: one by one, machine code, plain Python, straight through without
-an engine (``shortcuts``), and an engine for each chunk (``chunks``).
+them. The ways are tried in order: one by one, machine code and plain Python (the first calls of
+few threads the other way round), straight through without an engine (``shortcuts``), and an engine
+for each chunk (``chunks``).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from autobatch.runs.chunks import run_chunks
 from autobatch.runs.entry import name_of, started
 from autobatch.runs.machines import Shared, steps_of
 from autobatch.runs.one_by_one import run_sequential
-from autobatch.runs.shortcuts import by_machine_code, by_plain_python, returned_at_once
+from autobatch.runs.shortcuts import returned_at_once, without_engine
 from autobatch.runs.straight import straight
 from autobatch.runs.trial import BetterApart
 from autobatch.structure import own_attribute
@@ -85,27 +86,19 @@ def ran(
             [run_sequential(function, batch, options, library)], function, batch, options
         )
     target = started(function)
-    if options.compiles and observer is None:
-        shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
-        chunk = by_machine_code(target, batch, options, library, shared)
-        if chunk is not None:
-            with suppress(StackingError):  # the general way tells which returns are unlike
-                return collected([chunk], function, batch, options)
     plainly = None
     if observer is None and cache is None:
         plainly = asked(target, batch, options, library)
-        chunk = None
-        if plainly is not None:
-            chunk = by_plain_python(plainly, target, options, library)
-        if chunk is not None:
+    if observer is None:
+        for chunk in without_engine(target, batch, options, library, cache, plainly):
             try:
                 result = collected([chunk], function, batch, options)
             except StackingError:
-                pass  # the general way tells which returns are unlike
-            else:
-                if options.fallback == "warn" and not is_of_objects(batch):
-                    warned(place_of(function), ONE_BY_ONE.format(name_of(function)))
-                return result
+                continue  # the general way tells which returns are unlike
+            if chunk.is_plain and options.fallback == "warn" and not is_of_objects(batch):
+                warned(place_of(function), ONE_BY_ONE.format(name_of(function)))
+            return result
+    if observer is None and cache is None:
         short = straight(target, batch, options, library)
         if short is not None:
             value = short[1].value

@@ -6,12 +6,13 @@ that a short way gives up on go through an engine, under their own indices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
-from autobatch.alone import Asked, alone, begun
+from autobatch.alone import Asked, alone, begun, is_first
 from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
@@ -72,16 +73,38 @@ def idle(machine: Callable[[], Machine], rows: np.ndarray) -> Reader:
     return lambda cell: reader()(cell)
 
 
+def without_engine(
+    target: Target,
+    batch: Batch,
+    options: Options,
+    library: Library,
+    cache: dict[Any, Any] | None,
+    plainly: Asked | None,
+) -> Iterator[Chunk]:
+    """What machine code has returned, and plain Python, until one is taken.
+
+    The first calls of few threads have plain Python first, where they may begin so: they are over
+    before anything is compiled.
+    """
+    begins = plainly is not None and is_first(plainly)
+    plain = partial(by_plain_python, plainly, target, options, library)
+    code = partial(by_machine_code, target, batch, options, library, cache)
+    for way in (plain, code) if begins else (code, plain):
+        chunk = way()
+        if chunk is not None:
+            yield chunk
+
+
 def by_plain_python(
-    asked: Asked, target: Target, options: Options, library: Library
+    asked: Asked | None, target: Target, options: Options, library: Library
 ) -> Chunk | None:
     """What a program has returned that is better run thread by thread; None for any other.
 
     Threads that have not come to an end go the general way, under their own indices. What they have
     raised comes from elsewhere if they do not raise there: from a signal's handler, say.
     """
-    done = alone(asked) or begun(asked)
-    if done is None:
+    done = None if asked is None else alone(asked) or begun(asked)
+    if asked is None or done is None:
         return None
     batch = asked.batch
     shared = Shared(steps_of(options, batch), None, None, None)
@@ -107,16 +130,23 @@ def by_plain_python(
     good = np.array([at for at in range(batch.size) if at not in errors], dtype=np.int64)
     items = [done.items[at] for at in good]
     piece = Returned(good, Cell(Objects(items)))
-    return Chunk(0, [piece], Ways(), lambda rows: lambda cell: items, errors)
+    return Chunk(0, [piece], Ways(), lambda rows: lambda cell: items, errors, is_plain=True)
 
 
 def by_machine_code(
-    target: Target, batch: Batch, options: Options, library: Library, shared: Shared
+    target: Target,
+    batch: Batch,
+    options: Options,
+    library: Library,
+    cache: dict[Any, Any] | None,
 ) -> Chunk | None:
     """What a compiled program has returned; None where the general way is to run all threads.
 
     Threads that have given up go the general way, under their own indices.
     """
+    if not options.compiles:
+        return None
+    shared = Shared(steps_of(options, batch), cache, None, policy_of(options.fallback))
     found = plan_if_worth(target, batch, options, library, shared.steps.tally)
     if found is None:
         return None

@@ -45,7 +45,7 @@ def driven(
 ) -> tuple[Code, Cell] | None:
     """Run the only block, and count its execution."""
     (block,) = code.blocks
-    executor = chosen(options.executor, True, options.fast_math)
+    executor = chosen(options.executor_of_stretches, True, options.fast_math)
     kernels = 0
     if block.ops:
         driver = code.site(0, 0, executor).by_driver(env, scope, k, None)
