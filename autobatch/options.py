@@ -58,8 +58,19 @@ class Unsaid(str):
 
 UNSAID = Unsaid("error")
 UNSAID_EXECUTOR = Unsaid("auto")
-EXECUTOR = "AUTOBATCH_EXECUTOR"
-"""The environment variable that names the executor of what says none."""
+VARIABLE = "AUTOBATCH_EXECUTOR"
+
+
+def executor_of_process() -> str:
+    """The executor of what says none, which the environment may name; ``OptionError``."""
+    found = os.environ.get(VARIABLE, UNSAID_EXECUTOR)
+    if found not in CHOICES["executor"]:
+        allowed = ", ".join(map(repr, CHOICES["executor"]))
+        raise OptionError(f"{VARIABLE} is {found!r}; it must be one of {allowed}.")
+    return found
+
+
+EXECUTOR = executor_of_process()
 MOST_THREADS = 2**47
 TRACE_AFTER = 2
 MAX_DEPTH = 10_000
@@ -74,12 +85,15 @@ class Options:
     depth of calls; or ``"sequential"``, which runs the lowered program one thread at a time; a
     step is then a block execution of one thread. ``executor``: ``"traced"`` records hot stretches
     and replays them, ``"vmap"`` runs each operation as it comes, ``"compiled"`` makes machine code
-    of programs of numbers and 0-d tensors; of all others it compiles hot stretches, and replays
-    what has no compiled form (``explain`` says why). ``"auto"`` is the same, but a stretch is
-    compiled once what that may spare of its replays has taken as long as compiling does, and only
-    kept so where that is measured to be faster. ``"cudagraph"`` captures them on a CUDA device, for
-    numbers of threads padded to powers of two, and replays what cannot be captured (``explain``
-    says why). ``scalars``: whether rows of a ``[B]`` argument are 0-d tensors or Python numbers.
+    of programs of numbers and small tensors; of all others it compiles hot stretches, and replays
+    what has no compiled form (``explain`` says why). ``"auto"``, the default, is the same where it
+    pays: after the first calls of few threads, for what no block executions do as well, and a
+    stretch once what that may spare of its replays has taken as long as compiling does; it is only
+    kept so where that is measured to be faster. As that goes by the clock, no stretch is compiled
+    under a ``seed`` or ``torch.use_deterministic_algorithms(True)``. ``"cudagraph"`` captures them
+    on a CUDA device, for numbers of threads padded to powers of two, and replays what cannot be
+    captured (``explain`` says why). The environment variable ``AUTOBATCH_EXECUTOR`` names another
+    default. ``scalars``: whether rows of a ``[B]`` argument are 0-d tensors or Python numbers.
     ``max_steps`` bounds the block executions of the call; in a stream, and under
     ``on_error="isolate"``, those that each thread takes part in, so that it stops one that does not
     end and no other. ``max_depth`` bounds the nesting
@@ -196,18 +210,16 @@ class Options:
 
     @property
     def executor_at_work(self) -> Any:
-        """The executor of a call that begins now: the environment may name one where none is said.
+        """The executor of a call: that of the process where none is said.
 
-        "auto" is "traced" where an option is for recordings alone. ``OptionError``: there is no
-        such executor.
+        "auto" is "traced" where an option is for recordings alone.
         """
-        executor, goes_by_others = self.executor, self.executor == "auto"
-        if type(executor) is Unsaid:
-            executor = os.environ.get(EXECUTOR, executor)
-            if executor not in CHOICES["executor"]:
-                allowed = ", ".join(map(repr, CHOICES["executor"]))
-                raise OptionError(f"{EXECUTOR} is {executor!r}; it must be one of {allowed}.")
-        return "traced" if goes_by_others and self.save != "keep" else executor
+        executor = self.executor
+        if executor != "auto":
+            return executor
+        if self.save != "keep":
+            return "traced"
+        return EXECUTOR if type(executor) is Unsaid else executor
 
     @property
     def compiles(self) -> bool:

@@ -15,7 +15,7 @@ import torch._dynamo  # else first recordings wait: see autobatch.batching.trace
 from hypothesis import settings
 from torch.distributions import Distribution
 
-from autobatch.options import EXECUTOR
+from autobatch import options
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
@@ -64,13 +64,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     ``AUTOBATCH_EXECUTOR=auto`` runs all of it as users do.
     """
-    monkeypatch.setenv(EXECUTOR, os.environ.get(EXECUTOR, "traced"))
+    if options.VARIABLE not in os.environ:
+        monkeypatch.setattr(options, "EXECUTOR", "traced")
 
 
 @pytest.fixture
-def said_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default executor is what it is for users."""
-    monkeypatch.delenv(EXECUTOR)
+def said_by_nobody(monkeypatch: pytest.MonkeyPatch, recorded: None) -> None:
+    """What says no executor runs as users see it."""
+    monkeypatch.setattr(options, "EXECUTOR", "auto")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,6 +12,7 @@ from torch.library import custom_op
 from torch.nn import functional as F
 
 import autobatch
+from autobatch.batching.updates import is_updating
 
 WEIGHT = torch.ones(3, 2) * 4
 MEAN, VARIANCE = torch.zeros(2), torch.ones(2)
@@ -238,3 +239,30 @@ def test_what_existed_before_is_not_written(program: Any, engine: str) -> None:
         with pytest.raises(autobatch.AutobatchError, match="existed before"):
             autobatch.vmap(program, engine=engine)(torch.arange(4))
         assert (WEIGHT == 4).all() and (MEAN == 0).all() and (VARIANCE == 1).all()
+
+
+def test_functions_that_write_nothing_are_one_operation() -> None:
+    """TorchScript has functions of its lists under names of torch's: ``aten::sort.int(int[](a!))``."""
+
+    def ordered(x: Tensor) -> Tensor:
+        values = torch.sort(x).values
+        return values if values[0] > 0 else -values
+
+    batched = autobatch.vmap(ordered, plain="never", fallback="error")
+    x = torch.randn(7, 4)
+    assert batched(x).tolist() == [ordered(row).tolist() for row in x]
+
+
+def test_what_writes_is_told_of_functions_that_all_can_see() -> None:
+    functions = (vars(each).items() for each in (torch, F, torch.linalg, torch.special, torch.fft))
+    found = {
+        name
+        for each in functions
+        for name, function in each
+        if not name.startswith("_") and not name.endswith("_") and is_updating(function)
+    }
+    assert found == {
+        *("batch_norm", "instance_norm", "native_batch_norm", "embedding", "embedding_bag"),
+        *("fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation"),
+        "fused_moving_avg_obs_fake_quant",
+    }

@@ -102,8 +102,19 @@ def of_schema(schema: Any) -> Updates:
     parameters = tuple(each.name for each in positional)
     if schema.name in UPDATES:
         return Updates(parameters, *UPDATES[schema.name])
-    infos = ((each.name, each.alias_info) for each in positional)
-    return Updates(parameters, tuple(name for name, info in infos if info and info.is_write))
+    return Updates(parameters, tuple(each.name for each in positional if is_written(each)))
+
+
+def is_written(argument: Any) -> bool:
+    """Whether it is a tensor, or a list of them, that is written; not a list itself.
+
+    TorchScript has functions of its own lists, which nobody calls from Python, under names of
+    torch's: ``aten::sort.int(int[](a!) self)``.
+    """
+    info = argument.alias_info
+    if info is None or not info.is_write:
+        return False
+    return argument.type.kind() != "ListType" or not info.before_set
 
 
 def schemas(callee: Any) -> list[Any]:

@@ -74,7 +74,11 @@ MOST_TRIES = 32
 
 
 class TooMany(Refused):
-    """So many threads at once are faster block by block."""
+    """More than ``most`` threads at once are faster block by block."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"more than {most} examples are faster block by block")
+        self.most = most
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -123,24 +127,31 @@ def plan_of(
 
 
 def plan_if_worth(
-    target: Target, batch: Batch, options: Options, library: Library, tally: Tally
+    target: Target, batch: Batch, options: Options, library: Library
 ) -> tuple[Plan, list[Tensor]] | None:
-    """The same; None where it is refused, or was for calls like this (see ``refusing``)."""
+    """The same; None where it is refused, or was for calls like this (see ``refusing``).
+
+    And where "auto" knows better: one block is run straight through, without an engine.
+    """
     function = target.callee
     if target.effect != "program" or not isinstance(function, FunctionType) or not batch.size:
         return None
-    refusals = kept(library.code_of(function, *receiver_of(target))).refusals
+    code = library.code_of(function, *receiver_of(target))
+    if options.executor_at_work == "auto" and code.is_outright and options.is_plain:
+        return None
+    refusals = kept(code).refusals
     outline = (options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
-    if refusals.holds(outline):
+    if refusals.holds(outline, batch.size):
         return None
     try:
-        found = plan_of(target, batch, options, library, tally)
-    except TooMany:
+        found = plan_of(target, batch, options, library, Tally())
+    except TooMany as refused:
+        refusals.refused(outline, over=refused.most)
         return None
     except Refused:
         refusals.refused(outline)
         return None
-    refusals.lifted(outline)
+    refusals.lifted(outline, batch.size)
     return found
 
 
@@ -191,7 +202,7 @@ def plan_for(
     if isinstance(verdict, Refused):
         raise Refused(verdict.why, verdict.span)
     if size > verdict.most:
-        raise TooMany(f"more than {verdict.most} examples are faster block by block")
+        raise TooMany(verdict.most)
     return verdict, inputs
 
 

@@ -2,8 +2,8 @@
 
 Finding out that a function has no quicker way may take longer than running it. So a refusal holds
 for a call without a look, then for three, seven, …, at most ``MOST_WAITED``. In: an ``outline`` of
-a call, what of it can be told at a glance. Out: whether it is worth looking at. Only the way of
-such a call depends on it, never what the call gives.
+a call, what of it can be told at a glance, and how many threads it has. Out: whether it is worth
+looking at. Only the way of such a call depends on it, never what the call gives.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ MOST_OUTLINES = 8
 
 @dataclass(slots=True, eq=False, repr=False)
 class Refusal:
-    """``left`` calls are not looked at; then, if that is refused again, twice as many."""
+    """``left`` calls of more than ``over`` threads are not looked at; then, if that is refused
+    again, twice as many.
+    """
 
     waited: int = 0
     left: int = 0
+    over: int = 0
 
     def again(self) -> None:
         self.waited = self.left = min(2 * self.waited + 1, MOST_WAITED)
@@ -33,22 +36,26 @@ class Refusals:
 
     found: dict[Any, Refusal] = field(default_factory=dict)
 
-    def holds(self, outline: Any) -> bool:
+    def holds(self, outline: Any, threads: int = 1) -> bool:
         """Whether a call is not worth looking at, which counts as one that was not."""
         refusal = self.found.get(outline)
-        if refusal is None or not refusal.left:
+        if refusal is None or not refusal.left or threads <= refusal.over:
             return False
         refusal.left -= 1
         return True
 
-    def refused(self, outline: Any) -> None:
-        """Such a call has been looked at, in vain."""
+    def refused(self, outline: Any, over: int = 0) -> None:
+        """Such a call has been looked at, in vain; so would be all of more than ``over`` threads."""
         refusal = self.found.get(outline)
         if refusal is None:
             for old in list(self.found)[: len(self.found) - MOST_OUTLINES + 1]:
                 self.found.pop(old, None)
             refusal = self.found[outline] = Refusal()
+        refusal.over = over
         refusal.again()
 
-    def lifted(self, outline: Any) -> None:
-        self.found.pop(outline, None)
+    def lifted(self, outline: Any, threads: int = 1) -> None:
+        """Such a call of so many threads is not refused."""
+        refusal = self.found.get(outline)
+        if refusal is not None and threads > refusal.over:
+            self.found.pop(outline, None)

@@ -146,11 +146,11 @@ def by_machine_code(
     """
     if not options.compiles:
         return None
-    shared = Shared(steps_of(options, batch), cache, None, policy_of(options.fallback))
-    found = plan_if_worth(target, batch, options, library, shared.steps.tally)
+    found = plan_if_worth(target, batch, options, library)
     if found is None:
         return None
     plan, inputs = found
+    shared = Shared(steps_of(options, batch), cache, None, policy_of(options.fallback))
     seeds = seeds_of(options, np.arange(batch.size))
     try:
         run = launched(plan, inputs, batch.size, options.depth_limit, seeds)
