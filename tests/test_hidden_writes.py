@@ -242,7 +242,7 @@ def test_what_existed_before_is_not_written(program: Any, engine: str) -> None:
 
 
 def test_functions_that_write_nothing_are_one_operation() -> None:
-    """TorchScript has functions of its lists under names of torch's: ``aten::sort.int(int[](a!))``."""
+    """TorchScript has functions of its lists, ``aten::sort.int(int[](a!))``, that write them."""
 
     def ordered(x: Tensor) -> Tensor:
         values = torch.sort(x).values

@@ -45,7 +45,7 @@ class Refusals:
         return True
 
     def refused(self, outline: Any, over: int = 0) -> None:
-        """Such a call has been looked at, in vain; so would be all of more than ``over`` threads."""
+        """Such a call, or one of more than ``over`` threads, has been looked at in vain."""
         refusal = self.found.get(outline)
         if refusal is None:
             for old in list(self.found)[: len(self.found) - MOST_OUTLINES + 1]:
