@@ -35,6 +35,7 @@ def literal(obj: Any, machine: str) -> str:
     return str(int(obj))
 
 
+@lru_cache(maxsize=1)
 def is_installed() -> bool:
     return find_spec("llvmlite") is not None
 

@@ -20,7 +20,7 @@ from autobatch.structure import leaves
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
-    "executor": ("traced", "vmap", "compiled", "auto", "cudagraph"),
+    "executor": ("auto", "traced", "vmap", "compiled", "cudagraph"),
     "scalars": ("tensor", "python"),
     "fallback": ("allow", "warn", "error"),
     "randomness": ("error", "different", "same"),

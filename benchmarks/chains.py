@@ -61,9 +61,9 @@ class Counted(nuts.Chains):
 def evaluations(problem: Problem) -> dict[str, Evaluations]:
     """By system, those of a run."""
     with autobatch.counts() as counts:
-        autobatch.vmap(problem.function, **problem.options)(*problem.mapped())
+        autobatch.vmap(problem.function, **problem.options, executor="traced")(*problem.mapped())
     with autobatch.counts() as last:
-        autobatch.vmap(problem.function, **LAST)(*problem.mapped())
+        autobatch.vmap(problem.function, **LAST, executor="traced")(*problem.mapped())
     by_hand = nuts.chains(Counted, problem)
     by_hand.run(problem.inputs[0], problem.function.transitions)
     steps = counts.threads_by_block[LEAPFROG]
@@ -80,7 +80,7 @@ def evaluations(problem: Problem) -> dict[str, Evaluations]:
 def steps_of_rows(problem: Problem, rows: Sequence[int]) -> int:
     some = tuple(argument[list(rows)] for argument in problem.inputs)
     with autobatch.counts() as counts:
-        autobatch.vmap(problem.function)(*some)
+        autobatch.vmap(problem.function, executor="traced")(*some)
     return counts.threads_by_block[LEAPFROG]
 
 
@@ -88,7 +88,7 @@ def measured(chains: int, transitions: int, seconds: float) -> list[str]:
     """A line for each system."""
     problem = nuts.make(chains, transitions=transitions)
     found = evaluations(problem)
-    last = autobatch.vmap(problem.function, **LAST)
+    last = autobatch.vmap(problem.function, **LAST, executor="traced")
     runs = {name: system.run for name, system in systems_of("nuts", problem, SYSTEMS).items()}
     runs[GRADIENTS_LAST] = lambda: last(*problem.mapped())
     if sampler := numpyro_sampler(problem):

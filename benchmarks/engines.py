@@ -92,7 +92,8 @@ def as_given(example: Example) -> tuple[Callable[..., Any], tuple[Any, ...], dic
 
 def measure(case: Case, repeats: int) -> list[Measured]:
     runs = {
-        name: autobatch.vmap(case.function, **case.options, **how) for name, how in ENGINES.items()
+        name: autobatch.vmap(case.function, **case.options, **how, executor="traced")
+        for name, how in ENGINES.items()
     }
     counts: dict[str, autobatch.Counts] = {}
     times: dict[str, list[float]] = {name: [] for name in runs}

@@ -147,7 +147,7 @@ def measured(batch: int, repeats: int) -> list[tuple[Any, ...]]:
     """A row of the table for each program."""
     found: list[tuple[Any, ...]] = []
     for name, (function, args, dims) in problems(batch).items():
-        mapped = autobatch.vmap(function, in_dims=dims, scalars="python")
+        mapped = autobatch.vmap(function, in_dims=dims, scalars="python", executor="traced")
         rows = [row_of(args, dims, index) for index in range(batch)]
         for _ in range(3):
             mapped(*args)

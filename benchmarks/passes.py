@@ -53,7 +53,13 @@ def pass_time(program: Program) -> float:
 
 def counted(example: Example, **options: Any) -> autobatch.Counts:
     """The counts of a run for which recordings are there, all threads kept together."""
-    settings = {"plain": "never", **example.options(), "trace_after": 0, **options}
+    settings = {
+        "plain": "never",
+        "executor": "traced",
+        **example.options(),
+        "trace_after": 0,
+        **options,
+    }
     mapped = autobatch.vmap(example.function, **settings)
     args = example.mapped(autobatch.objects, autobatch.ragged)
     with torch.no_grad():

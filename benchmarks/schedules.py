@@ -33,7 +33,7 @@ def examples(batch: int) -> Iterator[tuple[str, Example]]:
 def counted(example: Example, **options: Any) -> autobatch.Counts:
     """The counts of one run whose threads are all kept together."""
     args = example.mapped(autobatch.objects, autobatch.ragged)
-    options = {"plain": "never", **example.options(), **options}
+    options = {"plain": "never", "executor": "traced", **example.options(), **options}
     with autobatch.counts() as counts, torch.no_grad():
         autobatch.vmap(example.function, **options)(*args)
     return counts

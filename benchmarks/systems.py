@@ -1,7 +1,8 @@
 """What can run a problem, by name; each gives the result of the whole batch.
 
-``autobatch`` and the plain loop, dynamic batching by either strategy, the ways by hand that
-a problem brings, and what is installed of the neighbours (``extras``).
+``autobatch`` by each executor (the name alone is ``"traced"``) and the plain loop, dynamic batching
+by either strategy, the ways by hand that a problem brings, and what is installed of the neighbours
+(``extras``).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class System:
 
 
 SYSTEMS: dict[str, Callable[[Problem], System]] = {
-    "autobatch": lambda p: _batched(p, {}),
+    "autobatch": lambda p: _batched(p, {"executor": "traced"}),
     COMPILED: lambda p: _batched(p, {"executor": "compiled"}),
     CAPTURED: lambda p: _batched(p, {"executor": "cudagraph"}),
     "autobatch-vmap": lambda p: _batched(p, {"executor": "vmap"}),

@@ -20,7 +20,7 @@ from autobatch import DepthLimitError, FallbackError, FallbackWarning, OptionErr
 BOTH_ENGINES = ("stackless", "sequential")
 BAD = {
     "engine": ("fast", "'stackless', 'program_counter', 'sequential'"),
-    "executor": (3, "'traced', 'vmap', 'compiled', 'auto', 'cudagraph', or an executor object"),
+    "executor": (3, "'auto', 'traced', 'vmap', 'compiled', 'cudagraph', or an executor object"),
     "scalars": ("numpy", "'tensor', 'python'"),
     "fallback": ("never", "'allow', 'warn', 'error'"),
     "randomness": ("any", "'error', 'different', 'same'"),

@@ -131,14 +131,16 @@ def plan_if_worth(
 ) -> tuple[Plan, list[Tensor]] | None:
     """The same; None where it is refused, or was for calls like this (see ``refusing``).
 
-    And where "auto" knows better: one block is run straight through, without an engine.
+    Nor is it looked for where nothing could compile it, or one block runs straight through.
     """
     function = target.callee
     if target.effect != "program" or not isinstance(function, FunctionType) or not batch.size:
         return None
     code = library.code_of(function, *receiver_of(target))
-    if options.executor_at_work == "auto" and code.is_outright and options.is_plain:
-        return None
+    if options.executor_at_work == "auto":
+        straight = code.is_outright and options.is_plain
+        if straight or not is_installed():
+            return None
     refusals = kept(code).refusals
     outline = (options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
     if refusals.holds(outline, batch.size):
