@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +15,11 @@ from torch import Tensor
 import autobatch
 from autobatch.alone import beginning
 from autobatch.batching.stretches.executors import AUTO, COMPILED, TRACED
-from autobatch.compiled import plans
 from autobatch.errors import OptionError
 from autobatch.listeners import Counts
 from autobatch.llvm import is_installed
 from autobatch.options import Options
-from autobatch.runs import trial
+from autobatch.runs import machine_code, trial
 from autobatch.runs.machines import work_of
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
@@ -45,13 +45,13 @@ def by_the_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads of each call whose compiled form was looked for."""
     found: list[int] = []
-    plan_of = plans.plan_of
+    plan_of = machine_code.plan_of
 
     def looking(target, batch, *args):  # type: ignore[no-untyped-def]
         found.append(batch.size)
         return plan_of(target, batch, *args)
 
-    monkeypatch.setattr(plans, "plan_of", looking)
+    monkeypatch.setattr(machine_code, "plan_of", looking)
     return found
 
 
@@ -120,9 +120,9 @@ def test_what_is_faster_block_by_block_is_not_looked_at_each_time(looked: list[i
         return x
 
     batched, x = autobatch.vmap(turned), torch.randn(4000, 16).double()
-    for _ in range(8):
+    for _ in range(beginning.CALLS + 8):
         batched(x)
-    assert looked == [4000] * 3  # the first call, the third and the seventh
+    assert looked == [4000] * 3  # the fourth call, the sixth and the tenth
     looked.clear()
     few = x[:100]
     assert torch.allclose(batched(few), torch.stack([turned(row) for row in few]))
@@ -135,15 +135,53 @@ def test_what_has_no_compiled_form_is_looked_at_ever_more_rarely(looked: list[in
         return values if values[0] > 0 else -values
 
     batched, x = autobatch.vmap(ordered), torch.randn(100, 4)
-    for _ in range(8):
+    for _ in range(beginning.CALLS + 8):
         assert torch.equal(batched(x), torch.stack([ordered(row) for row in x]))
     assert looked == [100] * 3
+
+
+def test_what_is_faster_block_by_block_is_not_compiled() -> None:
+    """Only written, which tells so."""
+
+    def wide(x: Tensor) -> Tensor:
+        while x.sum() < 100:
+            x = torch.tanh(x) + 1
+        return x
+
+    mapped = autobatch.vmap(wide, executor="compiled")
+    x = torch.rand(4000, 100).double()
+    result, counts = counted(lambda: mapped(x))
+    assert torch.allclose(result, torch.stack([wide(row) for row in x]))
+    assert not counts.compilations
+    _, counts = counted(lambda: mapped(x[:3]))
+    assert counts.compilations == 1
+
+
+def test_tensors_do_not_load_torchs_tracing_for_machine_code(tmp_path: Path) -> None:
+    program = (
+        "import sys, torch, autobatch\n"
+        "def halved(x):\n"
+        "    while x.sum() > 1:\n"
+        "        x = x / 2\n"
+        "    return x\n"
+        "def made(n):\n"
+        "    return halved(torch.ones(3) * n)\n"
+        "for function, given in ((halved, torch.rand(70, 3)), (made, torch.rand(70))):\n"
+        "    for _ in range(6):\n"
+        "        rows = [function(row) for row in given]\n"
+        "        assert torch.equal(autobatch.vmap(function)(given), torch.stack(rows))\n"
+        "print('torch._dynamo' in sys.modules)\n"
+        "with autobatch.counts() as counts:\n"
+        "    autobatch.vmap(made, executor='compiled')(given)\n"
+        "print(counts.compilations)\n"
+    )
+    assert in_a_process(program, "auto", tmp_path / "program.py").stdout.split() == ["False", "1"]
 
 
 def test_without_llvmlite_nothing_is_looked_at(
     looked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "is_installed", lambda: False)
+    monkeypatch.setattr(machine_code, "is_installed", lambda: False)
     assert autobatch.vmap(steps)(N).tolist() == [steps(n) for n in N]
     assert not looked
 
@@ -207,7 +245,13 @@ def test_the_environment_names_another_default() -> None:
     assert OptionError.__name__ in ran.stderr
 
 
-def in_a_process(program: str, executor: str) -> subprocess.CompletedProcess[str]:
+def in_a_process(
+    program: str, executor: str, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``path``: where it is to stand, if it must have source."""
     environment = {**os.environ, "AUTOBATCH_EXECUTOR": executor}
     command = [sys.executable, "-c", program]
+    if path is not None:
+        path.write_text(program, encoding="utf-8")
+        command[1:] = [str(path)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -6,9 +6,19 @@ program is given, ``proof`` shows that no more than such data can be met and tha
 what it does, ``running`` runs it.
 """
 
-from autobatch.alone.beginning import begun, is_first
+from autobatch.alone.beginning import CALLS, MOST_THREADS, begun
 from autobatch.alone.measuring import trial
 from autobatch.alone.objecting import objection
 from autobatch.alone.running import Asked, alone, asked, better_alone
 
-__all__ = ["Asked", "alone", "asked", "begun", "better_alone", "is_first", "objection", "trial"]
+__all__ = [
+    "CALLS",
+    "MOST_THREADS",
+    "Asked",
+    "alone",
+    "asked",
+    "begun",
+    "better_alone",
+    "objection",
+    "trial",
+]

@@ -7,9 +7,6 @@ general way: after so many calls, once one has gone that way, or if its first th
 all take longer than recordings do. So a script that calls a function once has its results at once,
 and one that goes on calls it together after a count that no clock decides, so that its floats are
 rounded alike in every run. Whoever counts, or asks for warnings, wants to see the general way.
-
-So such calls go before machine code is made, too (``is_first``), those of Python objects alone
-among them.
 """
 
 from __future__ import annotations
@@ -29,17 +26,6 @@ MOST_THREADS = 64
 SECONDS = 0.25
 """What one of them may take: first calls of 37 textbook programs took 0.02 to 2.2, 0.35 half of
 them, on 7 threads."""
-
-
-def is_first(asked: Asked) -> bool:
-    """Whether it is one of the first calls of few threads, which counts."""
-    if not may_begin(asked):
-        return False
-    found, outline = asked.findings.first, asked.outline
-    before = found.get(outline, 0)
-    if before < CALLS:
-        note(found, outline, before + 1)
-    return before < CALLS
 
 
 def begun(asked: Asked) -> Alone | None:

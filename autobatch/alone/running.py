@@ -80,7 +80,7 @@ class Findings:
     ``slower``, whether the last one measured was. ``spent`` are seconds. ``printing`` are calls
     most of whose threads print. ``leading`` are the attributes by which instances among the
     arguments of any call have had more than numbers and texts. ``begun`` counts calls that plain
-    Python ran at first, ``first`` all that came at first.
+    Python ran at first.
     """
 
     proofs: dict[Any, Kept] = field(default_factory=dict)
@@ -92,7 +92,6 @@ class Findings:
     printing: Refusals = field(default_factory=Refusals)
     leading: frozenset[str] = frozenset()
     begun: dict[Outline, int] = field(default_factory=dict)
-    first: dict[Outline, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

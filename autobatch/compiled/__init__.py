@@ -6,19 +6,23 @@ torch's way there *gives up*, and goes the general way from its start: programs 
 have no effects.
 """
 
+from autobatch.compiled.arrays.graph import NotLoaded, not_loading
 from autobatch.compiled.joining import joined
 from autobatch.compiled.launching import launched, seeds_of
-from autobatch.compiled.plans import Plan, Plans, plan_for, plan_if_worth, plan_of
+from autobatch.compiled.plans import Plan, Plans, TooMany, kept, plan_for, plan_of
 from autobatch.compiled.types import Refused, refuse
 
 __all__ = [
+    "NotLoaded",
     "Plan",
     "Plans",
     "Refused",
+    "TooMany",
     "joined",
+    "kept",
     "launched",
+    "not_loading",
     "plan_for",
-    "plan_if_worth",
     "plan_of",
     "refuse",
     "seeds_of",

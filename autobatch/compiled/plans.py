@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from autobatch.arguments.batch import Batch
-from autobatch.arguments.mapped import Mapped
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.replaced import NOTHING
 from autobatch.compat import any_autocast, within_duals, within_level, within_modes
@@ -53,7 +52,7 @@ from autobatch.options import Options
 from autobatch.runs.refusing import Refusals
 from autobatch.values.cells import Cell
 from autobatch.vm.code import Code
-from autobatch.vm.entering import opened, receiver_of
+from autobatch.vm.entering import opened
 from autobatch.vm.library import Library
 
 NARROW = 8
@@ -95,24 +94,52 @@ class Plan:
     most: int
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Text:
+    """A plan for up to ``most`` threads that no call has wanted yet: LLVM's text of ``unit``, which
+    took so many ``seconds`` to write.
+    """
+
+    code: Code
+    main: Version
+    unit: Unit
+    most: int
+    seconds: float
+
+    def plan(self, tally: Tally) -> Plan | Refused:
+        """The plan, which LLVM makes now."""
+        begin, unit = perf_counter(), self.unit
+        try:
+            heap = bool(unit.layouts or unit.lists.found)
+            kernel = compiled(self.main, unit.versions.values(), heap)
+        except Refused as refused:
+            return Refused(refused.why, refused.span)
+        tally.compilation(1, 0, self.seconds + perf_counter() - begin)
+        return Plan(self.code, kernel, tuple(self.main.results), self.most)
+
+
+Verdict = Plan | Text | Refused
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Plans:
     """What has been compiled, or refused, for one function; ``compilations`` counts.
 
-    ``refusals`` are of calls, by their outlines; ``written`` are the variables that it writes.
+    ``refusals`` are of calls, by their outlines, ``calls`` counts these where they matter;
+    ``written`` are the variables that the function writes.
     """
 
-    found: dict[Any, tuple[Names, Plan | Refused]] = field(default_factory=dict)
+    found: dict[Any, tuple[Names, Verdict]] = field(default_factory=dict)
     compilations: int = 0
     refusals: Refusals = field(default_factory=Refusals)
+    calls: dict[Any, int] = field(default_factory=dict)
     written: frozenset[str] | None = None
 
-    def keep(self, key: Any, names: Names, verdict: Plan | Refused) -> None:
+    def keep(self, key: Any, names: Names, verdict: Verdict) -> None:
         self.found.pop(key, None)
         while len(self.found) >= MOST_PLANS:
             del self.found[next(iter(self.found))]
         self.found[key] = names, verdict
-        self.compilations += 1
 
 
 def plan_of(
@@ -124,45 +151,6 @@ def plan_of(
     return plan_for(
         target, lambda: batch.cells(options.scalars), batch.size, options, library, tally
     )
-
-
-def plan_if_worth(
-    target: Target, batch: Batch, options: Options, library: Library
-) -> tuple[Plan, list[Tensor]] | None:
-    """The same; None where it is refused, or was for calls like this (see ``refusing``).
-
-    Nor is it looked for where nothing could compile it, or one block runs straight through.
-    """
-    function = target.callee
-    if target.effect != "program" or not isinstance(function, FunctionType) or not batch.size:
-        return None
-    code = library.code_of(function, *receiver_of(target))
-    if options.executor_at_work == "auto":
-        straight = code.is_outright and options.is_plain
-        if straight or not is_installed():
-            return None
-    refusals = kept(code).refusals
-    outline = (options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
-    if refusals.holds(outline, batch.size):
-        return None
-    try:
-        found = plan_of(target, batch, options, library, Tally())
-    except TooMany as refused:
-        refusals.refused(outline, over=refused.most)
-        return None
-    except Refused:
-        refusals.refused(outline)
-        return None
-    refusals.lifted(outline, batch.size)
-    return found
-
-
-def outline_of(arg: Any) -> object:
-    """What an argument looks like at a glance."""
-    data = arg.data if type(arg) is Mapped else arg
-    if not isinstance(data, Tensor):
-        return type(data)
-    return data.dtype, data.dim(), data.requires_grad and torch.is_grad_enabled()
 
 
 def plan_for(
@@ -196,15 +184,17 @@ def plan_for(
     key = (tuple(types.items()), *modes, id(function.__globals__))
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
-        names, begin = Names(library), perf_counter()
+        names = Names(library)
         verdict = verdict_on(code, function, types, Unit(names, seeded), plans)
-        if isinstance(verdict, Plan):
-            tally.compilation(1, 0, perf_counter() - begin)
+        plans.compilations += 1
+        plans.keep(key, names, verdict)
+    if not isinstance(verdict, Refused) and size > verdict.most:
+        raise TooMany(verdict.most)
+    if isinstance(verdict, Text):
+        verdict = verdict.plan(tally)
         plans.keep(key, names, verdict)
     if isinstance(verdict, Refused):
         raise Refused(verdict.why, verdict.span)
-    if size > verdict.most:
-        raise TooMany(verdict.most)
     return verdict, inputs
 
 
@@ -243,8 +233,9 @@ def _is_none(leaf: Any) -> bool:
 
 def verdict_on(
     code: Code, function: FunctionType, types: dict[str, Type], unit: Unit, plans: Plans
-) -> Plan | Refused:
+) -> Text | Refused:
     """A new plan for arguments of these types."""
+    begin = perf_counter()
     if plans.compilations >= MOST_COMPILATIONS:
         return Refused(f"what it reads has changed {MOST_COMPILATIONS} times")
     try:
@@ -258,10 +249,9 @@ def verdict_on(
         most = most_threads(unit)
         if not most:
             refuse("programs without a branch are faster block by block")
-        kernel = compiled(main, unit.versions.values(), bool(unit.layouts or unit.lists.found))
     except Refused as refused:
         return Refused(refused.why, refused.span)
-    return Plan(code, kernel, tuple(main.results), most)
+    return Text(code, main, unit, most, perf_counter() - begin)
 
 
 def written(

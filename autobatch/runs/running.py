@@ -1,9 +1,8 @@
 """One batched call, from arguments to results: the way it is run, and one result of all chunks.
 
 In: a function, a ``Batch`` and options. Out: the results of all threads, as ``out_dims`` places
-them. The ways are tried in order: one by one, machine code and plain Python (the first calls of
-few threads the other way round), straight through without an engine (``shortcuts``), and an engine
-for each chunk (``chunks``).
+them. The ways are tried in order: one by one, machine code, plain Python, straight through without
+an engine (``shortcuts``), and an engine for each chunk (``chunks``).
 """
 
 from __future__ import annotations

@@ -12,19 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.alone import Asked, alone, begun, is_first
+from autobatch.alone import Asked, alone, begun
 from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.rower import Rower
-from autobatch.compiled import Refused, joined, launched, plan_if_worth, seeds_of
+from autobatch.compiled import Refused, joined, launched, seeds_of
 from autobatch.errors import UnsupportedError
 from autobatch.options import Options
 from autobatch.presence.record import presence
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.chunks import given_to, left
+from autobatch.runs.machine_code import plan_if_worth
 from autobatch.runs.machines import Shared, machine_of, steps_of
 from autobatch.saving.savers import saving
 from autobatch.values.cells import Cell, Objects
@@ -81,30 +82,25 @@ def without_engine(
     cache: dict[Any, Any] | None,
     plainly: Asked | None,
 ) -> Iterator[Chunk]:
-    """What machine code has returned, and plain Python, until one is taken.
-
-    The first calls of few threads have plain Python first, where they may begin so: they are over
-    before anything is compiled.
-    """
-    begins = plainly is not None and is_first(plainly)
-    plain = partial(by_plain_python, plainly, target, options, library)
-    code = partial(by_machine_code, target, batch, options, library, cache)
-    for way in (plain, code) if begins else (code, plain):
-        chunk = way()
-        if chunk is not None:
-            yield chunk
+    """What machine code has returned, and plain Python, until one is taken."""
+    chunk = by_machine_code(target, batch, options, library, cache)
+    if chunk is not None:
+        yield chunk
+    chunk = None if plainly is None else by_plain_python(plainly, target, options, library)
+    if chunk is not None:
+        yield chunk
 
 
 def by_plain_python(
-    asked: Asked | None, target: Target, options: Options, library: Library
+    asked: Asked, target: Target, options: Options, library: Library
 ) -> Chunk | None:
     """What a program has returned that is better run thread by thread; None for any other.
 
     Threads that have not come to an end go the general way, under their own indices. What they have
     raised comes from elsewhere if they do not raise there: from a signal's handler, say.
     """
-    done = None if asked is None else alone(asked) or begun(asked)
-    if asked is None or done is None:
+    done = alone(asked) or begun(asked)
+    if done is None:
         return None
     batch = asked.batch
     shared = Shared(steps_of(options, batch), None, None, None)
@@ -144,8 +140,6 @@ def by_machine_code(
 
     Threads that have given up go the general way, under their own indices.
     """
-    if not options.compiles:
-        return None
     found = plan_if_worth(target, batch, options, library)
     if found is None:
         return None

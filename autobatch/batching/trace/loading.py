@@ -23,10 +23,14 @@ WAIT = 10_000
 _left = WAIT
 
 
+def is_loaded() -> bool:
+    return "torch._dynamo" in sys.modules
+
+
 def may_wait(operations: int) -> bool:
     """Whether these, which a recording would spare, are to run without it; they are counted."""
     global _left
-    if "torch._dynamo" in sys.modules:
+    if is_loaded():
         return False
     _left -= operations
     return _left > 0

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -24,6 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from autobatch.batching.trace.loading import is_loaded
 from autobatch.compiled.arrays import elementwise, extremes, picking, products, reductions, views
 from autobatch.compiled.arrays.draws import RULES as DRAWN
 from autobatch.compiled.types import Refused, refuse
@@ -57,6 +59,22 @@ MORE: tuple[Any, ...] = (
 
 
 TENSOR = object()
+
+_LOADS: ContextVar[bool] = ContextVar("autobatch.loads_tracing", default=True)
+
+
+class NotLoaded(Exception):
+    """Torch's tracing, which takes long to load, is not to be loaded for this."""
+
+
+@contextmanager
+def not_loading() -> Iterator[None]:
+    """Within, what needs torch's tracing raises ``NotLoaded`` where that is not loaded."""
+    token = _LOADS.set(False)
+    try:
+        yield
+    finally:
+        _LOADS.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +149,8 @@ def tried(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
 
 def traced(function: Callable[..., Any], args: Any, kwargs: Any, is_torchs: bool = False) -> Traced:
     """Of arguments in which an ``Of`` stands for each tensor."""
+    if not _LOADS.get() and not is_loaded():
+        raise NotLoaded
     leaves, tree = pytree.tree_flatten((args, kwargs), is_leaf=lambda x: type(x) is Of)
     results: list[Any] = []
 
