@@ -87,9 +87,9 @@ class Options:
     and replays them, ``"vmap"`` runs each operation as it comes, ``"compiled"`` makes machine code
     of programs of numbers and small tensors; of all others it compiles hot stretches, and replays
     what has no compiled form (``explain`` says why). ``"auto"``, the default, is the same where it
-    pays: after the first calls of few threads, for what no block executions do as well, and a
-    stretch once what that may spare of its replays has taken as long as compiling does; it is only
-    kept so where that is measured to be faster. As that goes by the clock, no stretch is compiled
+    pays: machine code after the first calls of few threads, or with tensors, and a stretch once
+    what that may spare of its replays has taken as long as compiling does, kept so only where that
+    is measured to be faster. As that goes by the clock, no stretch is compiled
     under a ``seed`` or ``torch.use_deterministic_algorithms(True)``. ``"cudagraph"`` captures them
     on a CUDA device, for numbers of threads padded to powers of two, and replays what cannot be
     captured (``explain`` says why). The environment variable ``AUTOBATCH_EXECUTOR`` names another
