@@ -49,7 +49,7 @@ def plan_if_worth(
     if auto and ((code.is_outright and options.is_plain) or not is_installed()):
         return None
     plans = kept(code)
-    outline = (options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
+    outline = (auto, options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
     if auto and is_early(plans, outline, batch.size):
         return None
     if plans.refusals.holds(outline, batch.size):

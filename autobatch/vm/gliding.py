@@ -77,7 +77,7 @@ def gone_round(
         place = (place + 1) % size
         hop = hops[place]
         lap = hop.lap
-        if lap.pc >= spin.nearest:
+        if lap.pc >= spin.nearest or hop.runs >= hop.room:
             return None
         if spin.riders is not None and not spin.may_carry(lap):
             rode = spin.riders

@@ -109,7 +109,8 @@ class Hop:
     is alike for all. ``before`` is the condition of each thread as it was when all that are in the
     loop went on: that it is so again takes one comparison of bytes to see. It has run ``runs``
     times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
-    them ``kernels`` each time but for what its ``next`` takes, and ``reads``.
+    them ``kernels`` each time but for what its ``next`` takes, and ``reads``. There is ``room`` for
+    so many runs before what it replays is due to be compiled.
     """
 
     lap: Lap
@@ -129,6 +130,7 @@ class Hop:
     threads: int = 0
     launches: int = 0
     reads: int = 0
+    room: float = math.inf
 
     @classmethod
     def of(cls, lap: Lap, ahead: Label, env: Env, k: int, begun: Set[Var]) -> Hop:
@@ -148,7 +150,9 @@ class Hop:
             counting, glide = None, lap.glides
         kernels, before = lap.kernels, alike(sign, k)
         dead = turn.dead[ahead]
-        return cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
+        found = cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
+        found.room = lap.room
+        return found
 
     @property
     def only_counts(self) -> bool:
@@ -212,9 +216,10 @@ class Hop:
         kept = self.lap.kept
         if (kept is not None and not kept.held) or (spin.riders is not None and not self.looks):
             return 0
+        room = self.room - self.runs
         if counting is None:
-            return math.inf
-        return counting.left + (self.between is not None)
+            return room
+        return min(room, counting.left + (self.between is not None))
 
     @property
     def looks(self) -> bool:
@@ -281,6 +286,7 @@ class Hop:
 
     def told(self, state: RunState, name: str) -> None:
         """Count what it has run."""
+        self.lap.ran(self.runs)
         state.steps.taken += self.runs
         state.tally.block = (name, self.lap.pc)
         state.tally.executions(self.runs, self.threads, self.launches, self.reads)

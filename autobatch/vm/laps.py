@@ -8,6 +8,7 @@ hold of what a lap makes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -53,7 +54,8 @@ class Lap:
     ``marks``: it leads to the function's exit, where it matters for results which way they came;
     ``asks``: the kernels that its ``next`` has taken: for who goes on, for a row of a tensor.
     ``launch`` runs several laps at once, where this is such a one; ``kept`` replays what changes
-    from lap to lap, where that is not all. ``runs`` counts single ones,
+    from lap to lap, where that is not all. ``tells``: it replays the recording of what may be
+    compiled one day, and is told how often. ``runs`` counts single ones,
     since the time ``since``, and ``several`` is what they come to be.
     """
 
@@ -67,6 +69,7 @@ class Lap:
     asks: int = 0
     launch: Launch | None = None
     kept: Kept | None = None
+    tells: Hot | None = None
     runs: int = 0
     since: float = field(default_factory=perf_counter)
     several: Lap | None = None
@@ -89,6 +92,15 @@ class Lap:
         driver = self.driver
         return driver is not None and driver.plan.makes_ints
 
+    @property
+    def room(self) -> float:
+        """How many laps may be run before what they replay is due to be compiled."""
+        return math.inf if self.tells is None else self.tells.room
+
+    def ran(self, times: int) -> None:
+        if self.tells is not None:
+            self.tells.ran(times)
+
     def row_cost(self, largest: int) -> float:
         """What one row more costs (see ``Plan``)."""
         return 0.0 if self.driver is None else self.driver.plan.row_cost(largest)
@@ -107,6 +119,8 @@ class Lap:
 
     def run(self, group: Group) -> bool:
         """Run the operations; where that cannot be, nothing has changed."""
+        if self.room < 1:
+            return False
         env, advance, appends = group.env, self.turn.advance, self.turn.tail.appends
         steps, lists = None, lists_of(appends, env) if appends else []
         if lists is None:
@@ -124,6 +138,7 @@ class Lap:
                 return False
         except Exception:  # the general way finds out what is wrong
             return False
+        self.ran(1)
         if lists:
             self.append(lists, env)
         if advance is not None:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autobatch.batching.fused import Hot
 from autobatch.ir.program import Label
 from autobatch.vm.laps import Lap
 
@@ -74,6 +73,11 @@ def ring_key(laps: Sequence[Lap]) -> RingKey:
     return tuple((lap.pc, None if lap.driver is None else lap.driver.drive) for lap in turned)
 
 
+def is_hot(lap: Lap) -> bool:
+    """Whether it runs what is compiled, or is to be in this lap."""
+    return lap.tells is None and lap.driver is not None and lap.driver.hot is not None
+
+
 def are_a_ring(laps: Sequence[Lap]) -> bool:
     """Whether the columns that some laps check, and do not leave alone, are all replays' results,
     or one another.
@@ -81,7 +85,7 @@ def are_a_ring(laps: Sequence[Lap]) -> bool:
     What is compiled goes its own way: several laps at once.
     """
     drivers = [lap.driver for lap in laps if lap.driver is not None]
-    if any(lap.launch is not None for lap in laps) or any(type(d.plan.run) is Hot for d in drivers):
+    if any(lap.launch is not None or is_hot(lap) for lap in laps):
         return False
     checked = frozenset[str]().union(*(driver.columns for driver in drivers))
     advances = [lap.turn.advance for lap in laps]

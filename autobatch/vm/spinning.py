@@ -311,10 +311,16 @@ class Spin:
             known = self.known.get(driver.drive)
             if known is not None and known.run(group):
                 return known
-            kept = None if driver.parts is None else Kept(driver.parts)
-            begun = driver.starts(env, scope, kept)
+            hot = driver.hot
+            recording = None if hot is None else hot.recording
+            kept = None
+            if driver.parts is not None and (hot is None or recording is not None):
+                kept = Kept(driver.parts)
+            replay = None if recording is None else recording.replay
+            begun = driver.starts(env, scope, kept or replay)
             if begun is not None:
-                lap = Lap(pc, turn, *begun, driver, marks, kept=kept)
+                tells = None if recording is None else hot
+                lap = Lap(pc, turn, *begun, driver, marks, kept=kept, tells=tells)
                 if lap.run(group):
                     self.known[driver.drive] = lap
                     return lap

@@ -8,6 +8,7 @@ recording goes on for good, and ``why`` says why.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -46,7 +47,8 @@ class Hot:
     two is faster. ``numbers`` are examples of
     the inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span``
     is where the stretch begins. ``loops`` are several laps of it, where it is a loop's. ``replays``
-    that were timed have ``spent`` seconds.
+    that were timed have ``spent`` seconds. ``without`` some of its last results, by how many, are
+    those where checks are known to hold.
     """
 
     trace: Trace
@@ -65,6 +67,7 @@ class Hot:
     made: FusedReplay | None = None
     now: Callable[..., Sequence[Tensor]] = field(init=False)
     lock: Lock = field(default_factory=Lock)
+    without: dict[int, Hot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.begun = self.left * max(self.trace.kernels, 1)
@@ -76,8 +79,50 @@ class Hot:
             self.why, self.now = why, self.trace.replay
 
     @property
+    def recording(self) -> Trace | None:
+        """What a loop may replay in its stead, which tells it how often (``ran``); None where the
+        next call of it is to be its own.
+        """
+        return self.trace if self.made is None and self.room > 0 else None
+
+    @property
+    def room(self) -> float:
+        """How many replays, about, before it is due to be compiled."""
+        if self.why:
+            return math.inf
+        if self.seconds is None:
+            return self.left - 1
+        return self.seconds * self.replays / self.spent if self.spent else 0
+
+    def ran(self, times: int) -> None:
+        """The recording has been replayed so many times elsewhere, each of them as ever."""
+        if self.why or self.made is not None:
+            return
+        if self.seconds is None:
+            self.left -= times
+        elif self.replays:
+            took = times * self.spent / self.replays
+            self.seconds -= took
+            self.spent += took
+            self.replays += times
+
+    def sure(self, masks: int) -> Hot:
+        """The same of its recording where so many of its last results are known to be false."""
+        found = self.without.get(masks)
+        if found is None:
+            trace, left = self.trace.sure(masks), self.left
+            rest = (self.span, self.seconds, self.prices)
+            found = Hot(trace, self.numbers, left, self.tally, *rest)
+            found.rest(self.why)
+            self.without[masks] = found
+        return found
+
+    @property
     def told(self) -> str:
         """What has become of it, for people."""
+        for other in self.without.values():
+            if other.made is not None:
+                return other.told
         if self.why:
             return f"not compiled: {self.why}"
         if self.made is None:

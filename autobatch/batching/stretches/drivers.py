@@ -27,6 +27,7 @@ import numpy as np
 
 from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
+from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
@@ -151,6 +152,12 @@ class Driver:
         """Whether its rounds look at what each thread decides."""
         return self.rounds.looks
 
+    @property
+    def hot(self) -> Hot | None:
+        """What is told of replays of its recording, where it may be compiled one day."""
+        run = self.run
+        return run if type(run) is Hot else None
+
     def starts(self, env: Env, scope: Scope, run: Run | None = None) -> Begun | None:
         """What runs it again and again, with ``run`` as the replay where that is given.
 
@@ -216,7 +223,8 @@ def driver_of(
     asks = printer.asks_context or leaves_open
     printer.spare()
     again = None if asks or plan.written else turn
-    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again))
+    whole = recording_of(plan.run)
+    parts = None if again is None else parts_of(whole, steady_inputs(printer, again))
     spending = partial(printed_spending, printer, run if parts is None else parts.rest)
     text, feeds, rounds = source_of(printer, skeleton, again, spending)
     space = dict(printer.names)
@@ -298,6 +306,7 @@ def source_of(
 
 def printed_spending(printer: Printer, run: Run, results: Mapping[str, int]) -> str | None:
     """What a replay is called that may write over its operands, as results of the last one."""
+    run = recording_of(run)
     if type(run) is not Trace:
         return None
     operands = [operand for operand, _ in printer.inputs]
@@ -318,6 +327,11 @@ def printed_target(printer: Printer, leaf: int) -> str:
     if printer.views:
         printer.check(f"shows({cell}, [{', '.join(printer.views)}])")
     return printer.fresh(cell, "m")  # its variable may be assigned before it is written
+
+
+def recording_of(run: Run) -> Run:
+    """What a loop may replay in its stead: the recording of what may be compiled one day."""
+    return run.trace if type(run) is Hot else run
 
 
 def replayed(plan: Plan, sure: bool) -> Run:
