@@ -90,12 +90,15 @@ def ran(
         plainly = asked(target, batch, options, library)
     if observer is None:
         for chunk in without_engine(target, batch, options, library, cache, plainly):
+            result, again = None, None
             try:
                 result = collected([chunk], function, batch, options)
-            except StackingError:  # the general way tells which returns are unlike
-                if chunk.engine_too is None:
+            except StackingError:  # what has run in an engine tells which returns are unlike
+                again = chunk.engine_too
+                if again is None:
                     continue
-                return collected([chunk.engine_too()], function, batch, options)
+            if again is not None:
+                return collected([again()], function, batch, options)
             if chunk.is_plain and options.fallback == "warn" and not is_of_objects(batch):
                 warned(place_of(function), ONE_BY_ONE.format(name_of(function)))
             return result
