@@ -111,6 +111,17 @@ def test_one_block_runs_straight_through(looked: list[int]) -> None:
     assert not looked
 
 
+def test_a_callable_says_which_block_is_next(looked: list[int]) -> None:
+    asked = []
+
+    def first(waiting: list[autobatch.WaitingBlock]) -> int:
+        asked.append(len(waiting))
+        return 0
+
+    assert autobatch.vmap(steps, schedule=first)(N).tolist() == [steps(n) for n in N]
+    assert asked and not looked
+
+
 def test_what_is_faster_block_by_block_is_not_looked_at_each_time(looked: list[int]) -> None:
     weight = torch.randn(16, 16).double()
 

@@ -5,8 +5,9 @@ second, and in a process that has not loaded torch's tracing two more for one wi
 ``executor="auto"`` looks where that may pay, by what can be told of a call at a glance: at those of
 few threads and those of tensors with dimensions once ``CALLS`` like them have come, and then as
 long as torch's tracing is not loaded for its sake (see ``batching.trace.loading``); not where one
-block runs straight through. What has been refused is looked at ever more rarely (``refusing``). All
-of it goes by counts, so that a job does the same in every run.
+block runs straight through, nor where a callable wants to say which block is next. What has been
+refused is looked at ever more rarely (``refusing``). All of it goes by counts, so that a job does
+the same in every run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from autobatch.compiled import NotLoaded, Plan, Plans, Refused, TooMany, kept, n
 from autobatch.listeners import Tally
 from autobatch.llvm import is_installed
 from autobatch.options import Options
+from autobatch.vm.code import Code
 from autobatch.vm.entering import receiver_of
 from autobatch.vm.library import Library
 
@@ -46,7 +48,7 @@ def plan_if_worth(
     if not auto and not options.compiles:
         return None
     code = library.code_of(function, *receiver_of(target))
-    if auto and ((code.is_outright and options.is_plain) or not is_installed()):
+    if auto and (goes_straight(code, options) or callable(options.schedule) or not is_installed()):
         return None
     plans = kept(code)
     outline = (auto, options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
@@ -65,6 +67,11 @@ def plan_if_worth(
         return None
     plans.refusals.lifted(outline, batch.size)
     return found
+
+
+def goes_straight(code: Code, options: Options) -> bool:
+    """Whether it is one block, which needs no engine; see ``straight``."""
+    return code.is_outright and options.is_plain
 
 
 def outline_of(arg: Any) -> object:
