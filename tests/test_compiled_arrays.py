@@ -58,6 +58,7 @@ OF_VECTORS = [
     "torch.sigmoid(a)", "a.relu()", "torch.nn.functional.gelu(a)", "torch.nn.functional.silu(a)",
     "torch.nn.functional.softplus(a)", "a.exp()", "a.abs().log()", "a.abs().sqrt()", "a.sign()",
     "a.round()", "torch.fmod(a, 2)", "torch.atan2(a, b)", "torch.erf(a)", "torch.lerp(a, b, 0.3)",
+    "torch.copysign(a, b)", "a.copysign(-0.0)", "torch.copysign(a.int(), b)",
     "torch.stack((a, b))", "torch.cat([a, b])", "a[1:]", "a[None]", "a[::2]", "a[-1]", "a.flip(0)",
     "a.unsqueeze(0)", "a.repeat(2)", "a.expand(2, 3)", "a.reshape(3, 1)", "a.clone()", "a.int()",
     "a.to(torch.float32)", "a.bool()", "torch.zeros(3)", "torch.eye(3)", "torch.arange(3) + a",
