@@ -181,6 +181,8 @@ def test_tensors_do_not_load_torchs_tracing_for_machine_code(tmp_path: Path) -> 
         "    for _ in range(6):\n"
         "        rows = [function(row) for row in given]\n"
         "        assert torch.equal(autobatch.vmap(function)(given), torch.stack(rows))\n"
+        "for each in autobatch.stream(halved, torch.rand(300, 3), width=70):\n"
+        "    pass\n"
         "print('torch._dynamo' in sys.modules)\n"
         "with autobatch.counts() as counts:\n"
         "    autobatch.vmap(made, executor='compiled')(given)\n"

@@ -35,7 +35,8 @@ class Chunk:
 
     ``reader`` gives what reads real values of cells, for some threads of the chunk: one reader
     gives one object where there is one. ``errors`` are of the threads that failed. ``is_plain``:
-    plain Python has run them.
+    plain Python has run them. ``engine_too`` is for results that do not stack, where an engine has
+    run some of the threads, whose effects have been seen: the same, with all others run by it.
     """
 
     start: int
@@ -44,6 +45,7 @@ class Chunk:
     reader: Callable[[np.ndarray], Reader]
     errors: Errors = field(default_factory=dict)
     is_plain: bool = False
+    engine_too: Callable[[], Chunk] | None = None
 
     def rows(self, piece: Returned) -> list[Any]:
         """The real values of a group's result."""

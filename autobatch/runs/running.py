@@ -92,8 +92,10 @@ def ran(
         for chunk in without_engine(target, batch, options, library, cache, plainly):
             try:
                 result = collected([chunk], function, batch, options)
-            except StackingError:
-                continue  # the general way tells which returns are unlike
+            except StackingError:  # the general way tells which returns are unlike
+                if chunk.engine_too is None:
+                    continue
+                return collected([chunk.engine_too()], function, batch, options)
             if chunk.is_plain and options.fallback == "warn" and not is_of_objects(batch):
                 warned(place_of(function), ONE_BY_ONE.format(name_of(function)))
             return result

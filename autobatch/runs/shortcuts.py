@@ -106,11 +106,12 @@ def by_plain_python(
     shared = Shared(steps_of(options, batch), None, None, None)
     shared.steps.tally.as_plain(asked.code.function.name, batch.size, len(done.rest))
     errors: Errors = {}
+    engine_too = None
     if len(done.rest):
         engine = machine_of(options, library, shared, batch.device(), batch.size)
-        given = batch.rows(done.rest).cells(options.scalars)
+        by_engine = partial(returned_by, engine, target, batch, options)
         try:
-            others = with_room(engine.run, target.given(*given), done.rest)
+            others = by_engine(done.rest)
             errors = engine.failures.errors
         except UnsupportedError as refused:  # for what a function does that yields
             if refused.diagnostic.code != "yield" or len(done.failures) < len(done.rest):
@@ -120,13 +121,55 @@ def by_plain_python(
             if thread not in errors:
                 raise error
         for piece in others:
-            context = Context(engine.state.services, done.rest[piece.rows])
-            for row, item in zip(piece.rows, Rower(context).rows(piece.value), strict=True):
-                done.items[done.rest[row]] = item
+            items = Rower(Context(engine.state.services, piece.rows)).rows(piece.value)
+            for thread, item in zip(piece.rows, items, strict=True):
+                done.items[thread] = item
+        engine_too = partial(all_by, engine, by_engine, others, without(done.rest, batch.size))
     good = np.array([at for at in range(batch.size) if at not in errors], dtype=np.int64)
     items = [done.items[at] for at in good]
     piece = Returned(good, Cell(Objects(items)))
-    return Chunk(0, [piece], Ways(), lambda rows: lambda cell: items, errors, is_plain=True)
+
+    def reader(rows: np.ndarray) -> Reader:
+        return lambda cell: items
+
+    return Chunk(0, [piece], Ways(), reader, errors, is_plain=True, engine_too=engine_too)
+
+
+def returned_by(
+    engine: Machine, target: Target, batch: Batch, options: Options, threads: np.ndarray
+) -> list[Returned]:
+    """What an engine returns for some threads, which are the rows of its pieces."""
+    called, state = target.given(*batch.rows(threads).cells(options.scalars)), engine.state
+    at_work = seen(state.sees_layouts), saving(state.saver)
+    with at_work[0], at_work[1], presence(given_to(called)) as record:
+        pieces = with_room(engine.run, called, threads)
+    left(pieces, record)
+    for piece in pieces:
+        piece.rows = threads[piece.rows]
+    return pieces
+
+
+def all_by(
+    engine: Machine,
+    by_engine: Callable[[np.ndarray], list[Returned]],
+    others: list[Returned],
+    threads: np.ndarray,
+) -> Chunk:
+    """What an engine has returned for some threads, and what it returns for all ``threads`` else.
+
+    Whoever has run these has shown nothing, so they may run again; what the engine has run may not.
+    """
+    pieces = [*others, *by_engine(threads)]
+
+    def reader(rows: np.ndarray) -> Reader:
+        return Rower(Context(engine.state.services, rows)).rows
+
+    return Chunk(0, pieces, engine.state.ways, reader, engine.failures.errors)
+
+
+def without(threads: np.ndarray, size: int) -> np.ndarray:
+    """All others of so many."""
+    return np.setdiff1d(np.arange(size), threads, assume_unique=True)
 
 
 def by_machine_code(
@@ -157,25 +200,20 @@ def by_machine_code(
     others: list[Returned] = []
     errors: Errors = {}
     ways = Ways()
+    engine_too = None
     if len(run.rest):
         engine = machine()
         ways = engine.state.ways
-        given = batch.rows(run.rest).cells(options.scalars)
-        called = target.given(*given)
-        state, tensors = engine.state, given_to(called)
-        at_work = seen(state.sees_layouts), saving(state.saver)
-        with at_work[0], at_work[1], presence(tensors) as record:
-            others = with_room(engine.run, called, run.rest)
-        left(others, record)
-        for piece in others:
-            piece.rows = run.rest[piece.rows]
+        by_engine = partial(returned_by, engine, target, batch, options)
+        others = by_engine(run.rest)
         errors = engine.failures.errors
+        engine_too = partial(all_by, engine, by_engine, others, without(run.rest, batch.size))
     isolated = options.gives_own
     many = len(run.whole) + len(run.listed)
     one = None
     if not errors and many <= MOST_JOINED and not (isolated and many > 1):
         one = joined(run.parts(), [(piece.rows, piece.value) for piece in others], batch.size)
-    if one is None and not isolated and not run.listed:
+    if one is None and not isolated and not run.listed and engine_too is None:
         return None  # results that are unlike each other stack, or are refused, as ever
     if one is not None:
         pieces = [Returned(np.arange(batch.size), one)]
@@ -185,4 +223,4 @@ def by_machine_code(
     def reader(rows: np.ndarray) -> Reader:
         return idle(machine, rows)
 
-    return Chunk(0, pieces, ways, reader, errors)
+    return Chunk(0, pieces, ways, reader, errors, engine_too=engine_too)

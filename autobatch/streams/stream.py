@@ -24,6 +24,7 @@ from autobatch.batching.shared.reducing import apart, applied
 from autobatch.errors import AutobatchError, OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.listeners import Tally
+from autobatch.llvm import is_installed
 from autobatch.options import Options, check_count
 from autobatch.random.drawing import unasked
 from autobatch.results.stacking import Result
@@ -271,7 +272,7 @@ class Stream:
 
         done = self.code.launch(cells, threads)
         if done is None:
-            self.code = None
+            self.code = None if self.code.why else self.code
             return examples
         for rows, value in done.pieces:
             self.hold(threads[rows], value)
@@ -302,7 +303,7 @@ class Stream:
         shared = Shared(steps_of(plan, rows), None, None, policy_of(options.fallback))
         shared.steps.tally.shown = True  # what examples have given is handed out
         machine = machine_of(options, library, shared, device, plan.width)
-        if options.compiles:
+        if options.compiles and (options.executor_at_work != "auto" or is_installed()):
             self.code = MachineCode(function, options, library, shared.steps.tally)
         queued = options.engine == "program_counter"
         one_queue, inside = queued and graph.comes_back, queued and not graph.recursive

@@ -8,15 +8,25 @@ of an admission's arguments. Out: which threads are done, and their results.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from autobatch.compiled import Refused, launched, plan_for, refuse, seeds_of
+from autobatch.compiled import (
+    NotLoaded,
+    Refused,
+    launched,
+    not_loading,
+    plan_for,
+    refuse,
+    seeds_of,
+)
 from autobatch.listeners import Tally
 from autobatch.options import Options
 from autobatch.runs.entry import started
+from autobatch.runs.refusing import Refusals
 from autobatch.values.cells import Cell
 from autobatch.vm.library import Library
 
@@ -34,29 +44,37 @@ class Done:
 
 @dataclass(slots=True, eq=False, repr=False)
 class MachineCode:
-    """Launches admissions until one is refused; ``why`` says why."""
+    """Launches admissions until one is refused; ``why`` says why.
+
+    "auto" does not load torch's tracing for them: until that is, it looks ever more rarely.
+    """
 
     function: Callable[..., Any]
     options: Options
     library: Library
     tally: Tally
     why: str = ""
+    unloaded: Refusals = field(default_factory=Refusals)
 
     def launch(
         self, cells: Callable[[], tuple[list[Cell], dict[str, Cell]]], threads: np.ndarray
     ) -> Done | None:
         """Run threads of these indices; None where the engine is to run all of them."""
-        if self.why:
+        if self.why or self.unloaded.holds(self.options.scalars):
             return None
-        size = len(threads)
+        size, auto = len(threads), self.options.executor_at_work == "auto"
         try:
-            plan, inputs = plan_for(
-                started(self.function), cells, size, self.options, self.library, self.tally
-            )
+            with not_loading() if auto else nullcontext():
+                plan, inputs = plan_for(
+                    started(self.function), cells, size, self.options, self.library, self.tally
+                )
             if len(plan.results) > 1:
                 refuse("it returns " + " or ".join(map(str, plan.results)))
             seeds = seeds_of(self.options, threads)
             run = launched(plan, inputs, size, self.options.depth_limit, seeds, MOST_ROUNDS)
+        except NotLoaded:
+            self.unloaded.refused(self.options.scalars)
+            return None
         except Refused as refused:
             self.why = refused.why
             return None
