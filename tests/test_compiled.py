@@ -15,6 +15,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.compiled import launching, plans
+from autobatch.runs import machine_code
 from programs import ackermann, collatz, fibonacci, gcd, mandelbrot
 from programs.example import Example
 from tests.generator import FAMILIES, programs
@@ -348,13 +349,13 @@ def test_too_many_types_run_traced() -> None:
 
 def test_refusals_are_not_looked_at_again_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    look = plans.plan_of
+    look = machine_code.plan_of
 
     def counted(*args: Any) -> Any:
         asked.append(1)
         return look(*args)
 
-    monkeypatch.setattr(plans, "plan_of", counted)
+    monkeypatch.setattr(machine_code, "plan_of", counted)
     batched = autobatch.vmap(accumulated, **COMPILED)
     for _ in range(40):
         batched(torch.arange(6).view(2, 3))

@@ -58,6 +58,7 @@ OF_VECTORS = [
     "torch.sigmoid(a)", "a.relu()", "torch.nn.functional.gelu(a)", "torch.nn.functional.silu(a)",
     "torch.nn.functional.softplus(a)", "a.exp()", "a.abs().log()", "a.abs().sqrt()", "a.sign()",
     "a.round()", "torch.fmod(a, 2)", "torch.atan2(a, b)", "torch.erf(a)", "torch.lerp(a, b, 0.3)",
+    "torch.copysign(a, b)", "a.copysign(-0.0)", "torch.copysign(a.int(), b)",
     "torch.stack((a, b))", "torch.cat([a, b])", "a[1:]", "a[None]", "a[::2]", "a[-1]", "a.flip(0)",
     "a.unsqueeze(0)", "a.repeat(2)", "a.expand(2, 3)", "a.reshape(3, 1)", "a.clone()", "a.int()",
     "a.to(torch.float32)", "a.bool()", "torch.zeros(3)", "torch.eye(3)", "torch.arange(3) + a",
@@ -538,3 +539,50 @@ def test_a_number_where_torch_takes_tensors_alone_is_its_error(expression: str) 
 def test_running_sums_of_float32_are_kept_in_float64_as_torchs(expression: str) -> None:
     a = torch.tensor([[1e8, 1.0, -1e8, 3.0], [1e15, 1e15, 1e15, 1e-30]])
     held(function_of(expression), a, torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+def test_tensors_of_numbers_in_a_dtype_that_is_named(dtype: torch.dtype) -> None:
+    def made(n: int, a: Tensor) -> tuple[Tensor, ...]:
+        if n > 10**18:
+            return torch.tensor(n, dtype=dtype), torch.tensor([n, n], dtype=dtype), a
+        few = torch.tensor([n, True], dtype=dtype)
+        return torch.tensor(n, dtype=dtype), few, few + torch.tensor(2, dtype=a.dtype)
+
+    rows = torch.tensor([3, -7, 2**24 + 1, 2**25 + 3, 5, 6, 0])
+    held(made, rows, given(2), scalars="python")
+    if dtype.is_floating_point:  # torch makes a double of an int first: 2 ** 60 + 2 ** 36 + 1
+        held(made, torch.full((7,), 2**60 + 2**36 + 1), given(2), scalars="python")
+
+
+def test_tensors_of_floats_in_a_dtype_that_is_named() -> None:
+    def made(x: float, a: Tensor) -> tuple[Tensor, ...]:
+        if a.sum() > 1e30:
+            return torch.tensor(x, dtype=None), torch.tensor([x, a[0]], dtype=torch.float32)
+        return torch.tensor(x, dtype=a.dtype), torch.tensor((x, a[1], 2), dtype=torch.float32)
+
+    held(made, given(), given(3), scalars="python")
+
+
+def test_what_torch_makes_of_other_numbers_is_its_own() -> None:
+    def truth(n: int, a: Tensor) -> Tensor:
+        return torch.tensor(n, dtype=torch.bool) if n > 2 else torch.tensor(n > 0)
+
+    assert "as bools" in why_not(truth, torch.arange(7), given(2), scalars="python")
+
+    def small(n: int, a: Tensor) -> Tensor:  # int8 has no 300, where the loop raises
+        return (
+            torch.tensor(n, dtype=torch.int8) if a.sum() < 1e30 else torch.tensor(1).to(torch.int8)
+        )
+
+    held(small, torch.arange(-3, 4), given(2), scalars="python")
+    with pytest.raises(RuntimeError):
+        autobatch.vmap(small, scalars="python", **COMPILED)(torch.tensor([3, 300]), given(2)[:2])
+
+
+def test_a_trial_with_a_singular_matrix_says_nothing_of_the_program() -> None:
+    def inverted(a: Tensor) -> Tensor:
+        return torch.linalg.inv(a) if a.sum() > 0 else a
+
+    why = why_not(inverted, given(3, 3))
+    assert "inv_ex.default has no compiled form" in why

@@ -191,6 +191,24 @@ def test_tensors_do_not_load_torchs_tracing_for_machine_code(tmp_path: Path) -> 
     assert in_a_process(program, "auto", tmp_path / "program.py").stdout.split() == ["False", "1"]
 
 
+def test_what_waits_for_torchs_tracing_is_looked_at_once_it_is_loaded(tmp_path: Path) -> None:
+    program = (
+        "import torch, autobatch\n"
+        "def halved(x):\n"
+        "    while x.sum() > 1:\n"
+        "        x = x / 2\n"
+        "    return x\n"
+        "batched, given = autobatch.vmap(halved), torch.rand(70, 3)\n"
+        "for _ in range(8):\n"
+        "    batched(given)\n"
+        "import torch._dynamo\n"
+        "with autobatch.counts() as counts:\n"
+        "    batched(given)\n"
+        "print(counts.compilations)\n"
+    )
+    assert in_a_process(program, "auto", tmp_path / "program.py").stdout.split() == ["1"]
+
+
 def test_without_llvmlite_nothing_is_looked_at(
     looked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,10 +283,12 @@ class Calling:
             return
         rule, given = rule_of(callee, args[:count])
         if rule is not None:
-            if named:
-                refuse(f"{callee.type} has no compiled form with keyword arguments")
+            typed = torch_functions.with_dtype(rule, named)
+            if named and typed is None:
+                told = " and ".join(f"{name}=" for name in named)
+                refuse(f"{callee.type} has no compiled form with {told}")
             try:
-                made = rule(self.w, given)
+                made = (typed or rule)(self.w, given)
             except Unfit as unfit:
                 raise Refused(f"{callee.type} {unfit.why}") from None
             yield fresh(made) if rule in torch_functions.FRESH else made

@@ -125,7 +125,8 @@ Verdict = Plan | Text | Refused
 class Plans:
     """What has been compiled, or refused, for one function; ``compilations`` counts.
 
-    ``refusals`` are of calls, by their outlines, ``calls`` counts these where they matter;
+    ``refusals`` are of calls, by their outlines, ``calls`` counts these where they matter,
+    ``waits`` are those that are looked at again once torch's tracing is loaded;
     ``written`` are the variables that the function writes.
     """
 
@@ -133,6 +134,7 @@ class Plans:
     compilations: int = 0
     refusals: Refusals = field(default_factory=Refusals)
     calls: dict[Any, int] = field(default_factory=dict)
+    waits: frozenset[Any] = frozenset()
     written: frozenset[str] | None = None
 
     def keep(self, key: Any, names: Names, verdict: Verdict) -> None:

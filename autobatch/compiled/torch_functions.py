@@ -27,6 +27,7 @@ from autobatch.compiled.types import (
     Number,
     Rows,
     Scalar,
+    Static,
     Value,
     refuse,
 )
@@ -107,18 +108,29 @@ def item(w: Writer, args: Sequence[Value]) -> Value:
     return tensors.item(w, x) if isinstance(x.type, Scalar) else refuse(f"item of {x.type}")
 
 
-def of_number(w: Writer, args: Sequence[Value]) -> Value:
-    """``torch.tensor(x)`` of a number, or of a list of such."""
-    made = calls.of_numbers(w, args)
+def of_number(w: Writer, args: Sequence[Value], asked: torch.dtype | None = None) -> Value:
+    """``torch.tensor(x, dtype=asked)`` of a number, or of a list of such."""
+    if asked is not None and asked not in MACHINE:
+        refuse(f"torch.tensor in {asked} has no compiled form")
+    made = calls.of_numbers(w, args, asked)
     if made is not None:
         return made
     x = one(args)
     if not isinstance(x.type, Number):
         refuse("torch.tensor has a compiled form for Python numbers")
-    dtype = torch.get_default_dtype() if x.type == FLOAT else NUMBER_DTYPES[x.type.tag]
+    own = torch.get_default_dtype() if x.type.tag == "float" else NUMBER_DTYPES[x.type.tag]
+    dtype = own if asked is None else asked
     if dtype not in MACHINE:
         refuse(f"the default dtype is {dtype}")
-    return Value(Scalar(dtype), (tensors.cast(w, x, dtype),))
+    return Value(Scalar(dtype), (calls.put_in(w, x, dtype),))
+
+
+def with_dtype(rule: Compiled, named: dict[str, Value]) -> Compiled | None:
+    """``torch.tensor`` with the dtype that it is given by name; None for any other call."""
+    asked = named["dtype"].type if rule is of_number and named.keys() == {"dtype"} else None
+    if isinstance(asked, Static) and isinstance(asked.obj, torch.dtype | None):
+        return partial(of_number, asked=asked.obj)
+    return None
 
 
 TORCH: dict[str, Compiled] = {

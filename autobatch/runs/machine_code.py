@@ -23,6 +23,7 @@ from autobatch.alone import CALLS, MOST_THREADS
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped
 from autobatch.batching.calling.resolving import Target
+from autobatch.batching.trace.loading import is_loaded
 from autobatch.compiled import NotLoaded, Plan, Plans, Refused, TooMany, kept, not_loading, plan_of
 from autobatch.listeners import Tally
 from autobatch.llvm import is_installed
@@ -54,6 +55,8 @@ def plan_if_worth(
     outline = (auto, options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
     if auto and is_early(plans, outline, batch.size):
         return None
+    if plans.waits and not is_loaded() and outline in plans.waits:
+        return None
     if plans.refusals.holds(outline, batch.size):
         return None
     try:
@@ -62,7 +65,11 @@ def plan_if_worth(
     except TooMany as refused:
         plans.refusals.refused(outline, over=refused.most)
         return None
-    except (Refused, NotLoaded):
+    except NotLoaded:
+        if len(plans.waits) < MOST_COUNTED:
+            plans.waits |= {outline}
+        return None
+    except Refused:
         plans.refusals.refused(outline)
         return None
     plans.refusals.lifted(outline, batch.size)

@@ -179,8 +179,8 @@ def within(x: Value) -> bool:
     return any(has_dims(leaf) for leaf in flat_types(x.type))
 
 
-def of_numbers(w: Writer, args: Sequence[Value]) -> Value | None:
-    """``torch.tensor([x, y])`` of numbers and 0-d tensors; None for what is another call."""
+def of_numbers(w: Writer, args: Sequence[Value], asked: torch.dtype | None = None) -> Value | None:
+    """``torch.tensor([x, y], dtype=asked)`` of numbers and 0-d tensors; None for another call."""
     if len(args) != 1 or not isinstance(args[0].type, Structure) or args[0].type.kind is dict:
         return None
     parts = parts_of(args[0])
@@ -190,7 +190,9 @@ def of_numbers(w: Writer, args: Sequence[Value]) -> Value | None:
         part.type.tag if isinstance(part.type, Number) else part.type.dtype  # type: ignore[union-attr]
         for part in parts
     }
-    if tags <= BY_RANK.keys():
+    if asked is not None:
+        dtype = asked
+    elif tags <= BY_RANK.keys():
         dtype = next(made for tag, made in BY_RANK.items() if tag in tags)
     elif len(tags) == 1:
         (dtype,) = tags
@@ -199,8 +201,23 @@ def of_numbers(w: Writer, args: Sequence[Value]) -> Value | None:
     dtype = torch.get_default_dtype() if dtype is None else dtype
     made = room(w, dtype, (len(parts),))
     for at, part in enumerate(parts):
-        store(w, made, str(at), tensors.cast(w, part, dtype))
+        store(w, made, str(at), put_in(w, part, dtype))
     return Value(Array(dtype, made.shape), (made.leaf,))
+
+
+def put_in(w: Writer, x: Value, dtype: torch.dtype) -> str:
+    """A number, or a 0-d tensor, as ``torch.tensor`` takes it into a dtype.
+
+    It makes a double of an int on its way to a float, and refuses ints that the dtype has not.
+    """
+    if isinstance(x.type, Scalar):
+        if x.type.dtype is not dtype and not {x.type.dtype, dtype} <= FLOATS:
+            refuse("torch.tensor of numbers and tensors has no compiled form")
+    elif dtype is torch.bool and x.type.tag != "bool":  # type: ignore[union-attr]
+        refuse("torch.tensor of other numbers as bools has no compiled form")
+    elif dtype in FLOATS and x.type.tag == "int":  # type: ignore[union-attr]
+        x = Value(Number("float"), (tensors.cast(w, x, torch.float64),))
+    return tensors.cast(w, x, dtype)
 
 
 BY_RANK: dict[Any, Any] = {"float": None, "int": torch.int64, "bool": torch.bool}

@@ -46,6 +46,11 @@ def of_two(name: str, w: Writer, args: Sequence[Value]) -> Value:
     return Value(x.type, (c_call(w, name, floats(x), x.leaf, y.leaf),))
 
 
+def signed(w: Writer, args: Sequence[Value]) -> Value:
+    x, y = args
+    return Value(x.type, (intrinsic(w, "copysign", floats(x), x.leaf, y.leaf),))
+
+
 def instruction(name: str, w: Writer, args: Sequence[Value]) -> Value:
     (x,) = args
     if dtype_of(x) not in FLOATS:
@@ -207,6 +212,8 @@ RULES: dict[str, Rule] = {
     "aten.copy.default": same,
     "aten.atan2.default": partial(of_two, "atan2"),
     "aten.hypot.default": partial(of_two, "hypot"),
+    "aten.copysign.Tensor": signed,
+    "aten.copysign.Scalar": signed,
     "aten.maximum.default": partial(extreme, "ge"),
     "aten.minimum.default": partial(extreme, "le"),
     "aten.clamp_min.default": partial(extreme, "ge"),

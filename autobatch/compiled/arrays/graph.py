@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -135,7 +135,10 @@ READS = frozenset(
 
 
 def tried(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Call a function of torch's once: some kernels are missing of which shapes say nothing."""
+    """Call a function of torch's once: some kernels are missing of which shapes say nothing.
+
+    What it says of the numbers, as of ones that no matrix should have, is not the program's.
+    """
 
     def ones(leaf: Any) -> Any:
         if type(leaf) is not Of:
@@ -144,7 +147,8 @@ def tried(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
 
     with torch.no_grad(), quiet(), drawing(Thread(0, 0)):
         mine, named_ = pytree.tree_map(ones, (args, kwargs), is_leaf=lambda x: type(x) is Of)
-        function(*mine, **named_)
+        with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+            function(*mine, **named_)
 
 
 def traced(function: Callable[..., Any], args: Any, kwargs: Any, is_torchs: bool = False) -> Traced:
