@@ -26,7 +26,10 @@ PLAINLY = (
     "A call of {0} runs as plain Python, one example after the other, which takes less time; "
     "explain keeps the threads together to look at them."
 )
-COMPILED = "compiled: each thread runs by itself, in machine code"
+COMPILED = (
+    "compiled: each thread runs by itself, in machine code; explain keeps them together to look at "
+    "them"
+)
 LIBRARIES = "Functions of libraries (report.unfolded() has their lines):"
 SLOWEST = "Most of its time, untraced:"
 BY_THREAD = "Thread by thread, where it might not be meant:"
