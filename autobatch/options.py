@@ -160,8 +160,9 @@ class Options:
     other, which is what it takes least time as; so the first three calls of other programs with up
     to 64 threads, if nobody sees that, and a quarter of a second suffices: no recording would be
     done sooner. ``"never"`` keeps threads together; so do ``max_steps``, ``max_depth``,
-    ``listeners``, ``passes``, ``explain``, ``fallback="error"`` and ``executor="vmap"``, and first
-    calls ``counts()``, ``fallback="warn"``, ``executor="compiled"``, another ``trace_after`` and
+    ``listeners``, ``passes``, ``explain``, ``fallback="error"`` and the executors ``"vmap"``,
+    ``"cudagraph"`` and the user's own, and first calls ``counts()``, ``fallback="warn"``,
+    ``executor="compiled"``, another ``trace_after`` and
     ``torch.use_deterministic_algorithms(True)``.
 
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` runs what
