@@ -463,7 +463,7 @@ def test_a_capture_that_gives_something_else_is_dropped() -> None:
 
 
 def test_the_option() -> None:
-    with pytest.raises(OptionError, match="'traced', 'vmap', 'compiled', 'auto', 'cudagraph'"):
+    with pytest.raises(OptionError, match="'auto', 'traced', 'vmap', 'compiled', 'cudagraph'"):
         autobatch.vmap(waves, executor="cuda")
     with pytest.raises(OptionError, match='executor must be "traced"'):
         autobatch.vmap(waves, executor="cudagraph", save="recompute")

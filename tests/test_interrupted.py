@@ -62,13 +62,18 @@ def of_words(word, rounds):
     return len(found)
 
 
+AGAIN = 5.0
+"""Seconds after which an interrupt comes again that has been lost."""
+
+
 @contextmanager
 def interrupted(seconds: float) -> Iterator[None]:
     def raise_(*_: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, raise_)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again where Python had nobody to raise it to: in a finaliser, it tells of it and goes on.
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         with pytest.raises(KeyboardInterrupt):
             yield

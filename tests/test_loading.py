@@ -15,9 +15,10 @@ JOB = """
     from programs.collatz import collatz
 
     def run(times, **options):
+        options = {"plain": "never", "executor": "traced", **options}
         with autobatch.counts() as made:
             for _ in range(times):
-                autobatch.vmap(collatz, plain="never", **options)(torch.arange(1, 28))
+                autobatch.vmap(collatz, **options)(torch.arange(1, 28))
         print(made.traces > 0, "torch._dynamo" in sys.modules)
 
     run(2)
