@@ -30,7 +30,7 @@ from autobatch.compat import storage_id, within_duals, within_level
 from autobatch.source import Span
 
 LOG = logging.getLogger("autobatch")
-IN_A_LOOP = 0.8
+IN_A_LOOP = 0.85
 """What kernels beside torch's own must take, of what a recording does that a loop replays: its
 rounds glide no more then, keep nothing, and write over nothing. Kernels that took 0.93 of the
 replay made 1.07 of the time of the LSTM at 1,024 threads, 0.88 made 1.10 of the fixed point at 64.
