@@ -6,7 +6,7 @@ torch's way there *gives up*, and goes the general way from its start: programs 
 have no effects.
 """
 
-from autobatch.compiled.arrays.graph import NotLoaded, not_loading
+from autobatch.compiled.arrays.graph import NotLoaded, loading
 from autobatch.compiled.joining import joined
 from autobatch.compiled.launching import launched, seeds_of
 from autobatch.compiled.plans import Plan, Plans, TooMany, kept, plan_for, plan_of
@@ -21,7 +21,7 @@ __all__ = [
     "joined",
     "kept",
     "launched",
-    "not_loading",
+    "loading",
     "plan_for",
     "plan_of",
     "refuse",

@@ -12,7 +12,6 @@ the same in every run.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -24,7 +23,7 @@ from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.trace.loading import is_loaded
-from autobatch.compiled import NotLoaded, Plan, Plans, Refused, TooMany, kept, not_loading, plan_of
+from autobatch.compiled import NotLoaded, Plan, Plans, Refused, TooMany, kept, loading, plan_of
 from autobatch.listeners import Tally
 from autobatch.llvm import is_installed
 from autobatch.options import Options
@@ -60,7 +59,7 @@ def plan_if_worth(
     if plans.refusals.holds(outline, batch.size):
         return None
     try:
-        with not_loading() if auto else nullcontext():
+        with loading(not auto):
             found = plan_of(target, batch, options, library, Tally())
     except TooMany as refused:
         plans.refusals.refused(outline, over=refused.most)

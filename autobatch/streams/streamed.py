@@ -8,17 +8,17 @@ of an admission's arguments. Out: which threads are done, and their results.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from autobatch.batching.trace.loading import is_loaded
 from autobatch.compiled import (
     NotLoaded,
     Refused,
     launched,
-    not_loading,
+    loading,
     plan_for,
     refuse,
     seeds_of,
@@ -26,7 +26,6 @@ from autobatch.compiled import (
 from autobatch.listeners import Tally
 from autobatch.options import Options
 from autobatch.runs.entry import started
-from autobatch.runs.refusing import Refusals
 from autobatch.values.cells import Cell
 from autobatch.vm.library import Library
 
@@ -46,7 +45,7 @@ class Done:
 class MachineCode:
     """Launches admissions until one is refused; ``why`` says why.
 
-    "auto" does not load torch's tracing for them: until that is, it looks ever more rarely.
+    "auto" does not load torch's tracing for them: one that ``waits`` looks again once that is.
     """
 
     function: Callable[..., Any]
@@ -54,17 +53,17 @@ class MachineCode:
     library: Library
     tally: Tally
     why: str = ""
-    unloaded: Refusals = field(default_factory=Refusals)
+    waits: bool = False
 
     def launch(
         self, cells: Callable[[], tuple[list[Cell], dict[str, Cell]]], threads: np.ndarray
     ) -> Done | None:
         """Run threads of these indices; None where the engine is to run all of them."""
-        if self.why or self.unloaded.holds(self.options.scalars):
+        if self.why or (self.waits and not is_loaded()):
             return None
         size, auto = len(threads), self.options.executor_at_work == "auto"
         try:
-            with not_loading() if auto else nullcontext():
+            with loading(not auto):
                 plan, inputs = plan_for(
                     started(self.function), cells, size, self.options, self.library, self.tally
                 )
@@ -73,7 +72,7 @@ class MachineCode:
             seeds = seeds_of(self.options, threads)
             run = launched(plan, inputs, size, self.options.depth_limit, seeds, MOST_ROUNDS)
         except NotLoaded:
-            self.unloaded.refused(self.options.scalars)
+            self.waits = True
             return None
         except Refused as refused:
             self.why = refused.why

@@ -68,9 +68,9 @@ class NotLoaded(Exception):
 
 
 @contextmanager
-def not_loading() -> Iterator[None]:
-    """Within, what needs torch's tracing raises ``NotLoaded`` where that is not loaded."""
-    token = _LOADS.set(False)
+def loading(on: bool) -> Iterator[None]:
+    """Within, what needs torch's tracing loads it, or raises ``NotLoaded`` where it is not."""
+    token = _LOADS.set(on)
     try:
         yield
     finally:
